@@ -1,0 +1,71 @@
+// What a backend is: four answers (name, supports, machine, run) behind one
+// interface, and the ordered list of those in this build.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "leanattn/problem.h"
+
+namespace leanattn {
+
+struct Plan;
+
+/// The kernel a backend would use for a problem.
+struct Kernel {
+  std::string name;              // e.g. "avx512 bf16·bf16"
+  std::int64_t tile_m = 1;       // packed query rows of an output tile
+  std::int64_t tile_n = 1;       // keys of a LeanTile
+  std::int64_t tile_n_invariant = 1;  // keys of a LeanTile when batch_invariant
+  std::int64_t scratch_bytes = 0;     // per thread, beyond partials
+};
+
+/// Yes, with the kernel; or the sentence that says why not.
+struct Support {
+  std::string why_not;
+  Kernel kernel;
+
+  [[nodiscard]] explicit operator bool() const { return why_not.empty(); }
+};
+
+/// What executes, and the constants that the `auto` policy weighs with. Seconds,
+/// bytes and bytes per second.
+struct Machine {
+  std::string description;             // e.g. "avx512_bf16, 2 threads"
+  std::int64_t num_workers = 1;        // threads, or thread blocks resident at once
+  double bytes_per_second = 0;         // of all workers reading
+  double worker_bytes_per_second = 0;  // of one worker reading alone
+  double start_seconds = 0;            // starting more than one worker
+  double merge_seconds = 0;            // merging one partial
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// "cpu", "reference", …
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual Support supports(const Problem& problem) const = 0;
+  [[nodiscard]] virtual Machine machine() const = 0;
+  /// Executes a checked call; see `leanattn::run`.
+  virtual void run(const Plan& plan, const Arguments& arguments,
+                   std::span<std::byte> workspace) const = 0;
+
+  /// Executes a call thread by thread; see `leanattn::begin` and `leanattn::work`.
+  /// Throws Unsupported where threads are not the caller's to lend.
+  virtual void begin(const Plan& plan, const Arguments& arguments,
+                     std::span<std::byte> workspace) const;
+  virtual void work(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+                    std::int64_t thread) const;
+};
+
+/// The backends of this build, best first.
+[[nodiscard]] std::span<const Backend* const> backends();
+
+/// The backend called `name`; "auto" is LEANATTN_BACKEND if set, else the first
+/// that reads `device` memory. Throws InvalidArgument naming those there are.
+[[nodiscard]] const Backend& backend(std::string_view name = "auto", Device device = {});
+
+}  // namespace leanattn

@@ -1,0 +1,83 @@
+// The softmax of one row as a mergeable state (LeanAttention, arXiv 2405.10480,
+// section "softmax re-scaling as reduction").
+//
+// A state (max, sum, O) stands for keys seen so far: max is their largest score,
+// sum = Σ 2^(s − max), O = Σ 2^(s − max)·v. Scores are in base 2: s·log2(e) of
+// the natural score. Merging is associative, with identity (−∞, 0, 0). O lives
+// with the caller; `merge` returns the two factors that the caller's loop over O
+// applies. Included by host and device code; includes nothing of the project.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#ifndef LEANATTN_HOST_DEVICE
+#ifdef __CUDACC__
+#define LEANATTN_HOST_DEVICE __host__ __device__
+#else
+#define LEANATTN_HOST_DEVICE
+#endif
+#endif
+
+namespace leanattn {
+
+inline constexpr float kLog2E = 1.44269504088896340736f;
+inline constexpr float kLn2 = 0.693147180559945309417f;
+
+struct SoftmaxState {
+  float max = -std::numeric_limits<float>::infinity();
+  float sum = 0.0f;
+
+  /// No key seen, or none that weighs anything.
+  [[nodiscard]] LEANATTN_HOST_DEVICE bool empty() const {
+    return max == -std::numeric_limits<float>::infinity();
+  }
+};
+
+/// O = left·O_left + right·O_right. A factor of 0 says "do not read that O": an
+/// empty state's O may never have been written.
+struct MergeScales {
+  float left;
+  float right;
+};
+
+/// left ← left ∘ right. Merging with an empty state keeps the other bit for bit.
+LEANATTN_HOST_DEVICE inline MergeScales merge(SoftmaxState& left, const SoftmaxState& right) {
+  if (right.empty()) return {1.0f, 0.0f};
+  if (left.empty()) {
+    left = right;
+    return {0.0f, 1.0f};
+  }
+  const float max = left.max > right.max ? left.max : right.max;
+  const MergeScales scales{exp2f(left.max - max), exp2f(right.max - max)};
+  left.sum = left.sum * scales.left + right.sum * scales.right;
+  left.max = max;
+  return scales;
+}
+
+/// Adds exp(sink) to the denominator: a key with that (natural) score and value
+/// 0. Returns the factor for O.
+LEANATTN_HOST_DEVICE inline float add_sink(SoftmaxState& state, float sink) {
+  const SoftmaxState key{sink * kLog2E, 1.0f};
+  return merge(state, key).left;
+}
+
+/// The factor that turns O into the output: 1/sum, and 0 where nothing was seen.
+[[nodiscard]] LEANATTN_HOST_DEVICE inline float normaliser(const SoftmaxState& state) {
+  return state.empty() ? 0.0f : 1.0f / state.sum;
+}
+
+/// Natural log of the denominator; −∞ where nothing was seen.
+[[nodiscard]] LEANATTN_HOST_DEVICE inline float lse_of(const SoftmaxState& state) {
+  return state.empty() ? state.max : (state.max + log2f(state.sum)) * kLn2;
+}
+
+/// The state of a finished (out, lse): out is its O. An lse of +∞, which some
+/// libraries write for "no keys", reads as empty.
+[[nodiscard]] LEANATTN_HOST_DEVICE inline SoftmaxState state_of_lse(float lse) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  if (lse == infinity || lse == -infinity) return {};
+  return {lse * kLog2E, 1.0f};
+}
+
+}  // namespace leanattn
