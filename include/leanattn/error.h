@@ -4,25 +4,37 @@
 // allowed. The library throws; it never prints, exits or aborts.
 #pragma once
 
-#include <source_location>
+#include <cstdint>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
 namespace leanattn {
 
+/// Where a line of source stands. std::source_location in small, which clang has
+/// from 16 on only.
+struct SourceLocation {
+  const char* file = "";
+  std::uint32_t line = 0;
+
+  /// The place of the caller; as a default argument, of the caller's caller.
+  [[nodiscard]] static constexpr SourceLocation current(
+      const char* file = __builtin_FILE(), std::uint32_t line = __builtin_LINE()) noexcept {
+    return {file, line};
+  }
+};
+
 /// Base of everything the library throws on purpose.
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& sentence,
-                 std::source_location where = std::source_location::current())
+  explicit Error(const std::string& sentence, SourceLocation where = SourceLocation::current())
       : std::runtime_error(sentence), where_(where) {}
 
   /// Where in the library the check stands; for bug reports, not for users.
-  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
+  [[nodiscard]] const SourceLocation& where() const noexcept { return where_; }
 
  private:
-  std::source_location where_;
+  SourceLocation where_;
 };
 
 /// An argument has a value that no backend accepts.
@@ -54,10 +66,10 @@ template <class... Parts>
 /// A condition and the place where it was stated.
 struct Condition {
   bool holds;
-  std::source_location where;
+  SourceLocation where;
 
   // Implicit on purpose: `check(a == b, …)` records the caller's line.
-  Condition(bool is_true, std::source_location stated_at = std::source_location::current())
+  Condition(bool is_true, SourceLocation stated_at = SourceLocation::current())
       : holds(is_true), where(stated_at) {}
 };
 
