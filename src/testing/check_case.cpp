@@ -1,0 +1,129 @@
+// Guarded runs of a case.
+#include "testing/check_case.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "testing/random_bits.h"
+
+namespace leanattn::testing {
+namespace {
+
+constexpr std::size_t kWorkspaceTail = 256;  // bytes of canary
+
+// A workspace of exactly `size` bytes, aligned, with a canary and then a guard page
+// behind it.
+class Workspace {
+ public:
+  explicit Workspace(std::size_t size)
+      : size_(size),
+        buffer_(size + (kWorkspaceAlignment - size % kWorkspaceAlignment) % kWorkspaceAlignment,
+                kWorkspaceTail) {}
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return {buffer_.data(), size_}; }
+  [[nodiscard]] bool canary_intact() const {
+    const auto rest = buffer_.bytes().subspan(size_);
+    return buffer_.tail_intact() &&
+           std::ranges::all_of(rest, [](std::byte b) { return b == std::byte{0xff}; });
+  }
+
+ private:
+  std::size_t size_;
+  Buffer buffer_;
+};
+
+// Whether every byte of `buffer` that is no element of `view` is still 0xFF.
+template <int kRank>
+bool gaps_intact(const Buffer& buffer, const MutableTensorView<kRank>& view) {
+  std::vector<bool> element(buffer.size(), false);
+  std::int64_t count = 1;
+  for (const std::int64_t size : view.shape) count *= size;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t rest = i;
+    std::int64_t offset = 0;
+    for (std::size_t d = kRank; d-- > 0;) {
+      offset += rest % view.shape[d] * view.strides[d];
+      rest /= view.shape[d];
+    }
+    const std::int64_t size = size_of(view.type);
+    for (std::int64_t byte = 0; byte < size; ++byte) {
+      element[static_cast<std::size_t>(offset * size + byte)] = true;
+    }
+  }
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    if (!element[i] && buffer.data()[i] != std::byte{0xff}) return false;
+  }
+  return buffer.tail_intact();
+}
+
+}  // namespace
+
+std::string run_guarded(const Case& problem, const Plan& plan) {
+  const Workspace workspace(plan.workspace_bytes);
+  problem.reset_output();
+  const std::uint64_t before = problem.input_hash();
+  run(plan, problem.arguments, workspace.bytes());
+  if (problem.input_hash() != before) return "an input was written to";
+  if (!workspace.canary_intact()) return "the canary behind the workspace was overwritten";
+  const Arguments& arguments = problem.arguments;
+  if (!gaps_intact(problem.out, arguments.out)) return "memory between or behind out was written";
+  if (arguments.lse.given() && !gaps_intact(problem.lse, arguments.lse)) {
+    return "memory between or behind lse was written";
+  }
+  return {};
+}
+
+Outcome check_case(const Case& problem, const Expected& expected, const PlanOptions& options) {
+  Outcome outcome;
+  try {
+    const Plan planned = plan(problem_of(problem.arguments, problem.rules()), options);
+    outcome.plan = explain(planned);
+    outcome.message = run_guarded(problem, planned);
+  } catch (const Unsupported& error) {
+    outcome.refused = true;
+    outcome.message = error.what();
+    return outcome;
+  } catch (const std::exception& error) {
+    outcome.passed = false;
+    outcome.message = concat("threw: ", error.what());
+    return outcome;
+  }
+  outcome.comparison = compare(problem, expected, read_output(problem));
+  if (outcome.message.empty() && !outcome.comparison.passed) {
+    outcome.message = outcome.comparison.worst;
+  }
+  outcome.passed = outcome.message.empty();
+  return outcome;
+}
+
+Outcome check_case(const Case& problem, const PlanOptions& options) {
+  return check_case(problem, expect(problem), options);
+}
+
+PlanOptions draw_options(std::uint64_t seed) {
+  RandomBits bits(~seed);
+  PlanOptions options;
+  options.partition =
+      bits.pick({PartitionChoice::kAuto, PartitionChoice::kOneTile, PartitionChoice::kFixedSplit,
+                 PartitionChoice::kStreamK, PartitionChoice::kStreamK});
+  if (options.partition == PartitionChoice::kFixedSplit) {
+    options.num_splits = bits.pick<std::int64_t>({0, 1, 2, 3, 7, 64});
+  }
+  if (options.partition == PartitionChoice::kStreamK) {
+    options.num_workers = bits.pick<std::int64_t>({0, 1, 2, 7, 76, 92, 114, 132});
+  }
+  options.num_threads = bits.pick<std::int64_t>({0, 1, 2, 3});
+  options.batch_invariant = bits.chance(0.25);
+  return options;
+}
+
+std::string describe(const PlanOptions& options) {
+  std::string text = concat(name_of(options.partition));
+  if (options.num_splits > 0) text += concat(", ", options.num_splits, " splits");
+  if (options.num_workers > 0) text += concat(", ", options.num_workers, " workers");
+  if (options.num_threads > 0) text += concat(", ", options.num_threads, " threads");
+  if (options.batch_invariant) text += ", batch_invariant";
+  return text;
+}
+
+}  // namespace leanattn::testing
