@@ -1,0 +1,19 @@
+// The subcommands of `leanattn`, one file each. A command throws what went wrong;
+// main turns that into one line on stderr and exit status 2.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace leanattn::tools {
+
+/// What commands share.
+struct Session {
+  std::string command_line;  // as it was typed
+  int exit_status = 0;       // 0: fine; 1: ran, and the answer was wrong
+};
+
+// Adds a command to `app`, which runs it after parsing. `session` outlives `app`.
+void add_plan(CLI::App& app, Session& session);
+
+}  // namespace leanattn::tools
