@@ -25,10 +25,12 @@ enum class PartitionChoice : std::uint8_t { kAuto, kOneTile, kFixedSplit, kStrea
 struct PlanOptions {
   std::string_view backend = "auto";
   PartitionChoice partition = PartitionChoice::kAuto;
-  std::int64_t num_splits = 0;   // fixed_split: workers per output tile; 0: as many as fill the machine
+  std::int64_t num_splits =
+      0;  // fixed_split: workers per output tile; 0: as many as fill the machine
   std::int64_t num_workers = 0;  // stream_k and auto: workers; 0: the machine's
   std::int64_t num_threads = 0;  // threads of a CPU run; 0: the machine's
-  bool batch_invariant = false;  // a row's bits depend on its own query, keys, values and length only
+  bool batch_invariant =
+      false;  // a row's bits depend on its own query, keys, values and length only
 };
 
 /// What a problem needs, decided once. Plain data; valid as long as the process.

@@ -15,9 +15,9 @@ struct Plan;
 
 /// The kernel a backend would use for a problem.
 struct Kernel {
-  std::string name;              // e.g. "avx512 bf16·bf16"
-  std::int64_t tile_m = 1;       // packed query rows of an output tile
-  std::int64_t tile_n = 1;       // keys of a LeanTile
+  std::string name;                   // e.g. "avx512 bf16·bf16"
+  std::int64_t tile_m = 1;            // packed query rows of an output tile
+  std::int64_t tile_n = 1;            // keys of a LeanTile
   std::int64_t tile_n_invariant = 1;  // keys of a LeanTile when batch_invariant
   std::int64_t scratch_bytes = 0;     // per thread, beyond partials
 };
@@ -37,6 +37,7 @@ struct Machine {
   std::int64_t num_workers = 1;        // threads, or thread blocks resident at once
   double bytes_per_second = 0;         // of all workers reading
   double worker_bytes_per_second = 0;  // of one worker reading alone
+  double worker_flops_per_second = 0;  // of one worker, multiplications and additions
   double start_seconds = 0;            // starting more than one worker
   double merge_seconds = 0;            // merging one partial
 };
@@ -45,8 +46,10 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// "cpu", "reference", …
+  /// "cpu", …
   [[nodiscard]] virtual std::string_view name() const = 0;
+  /// The memory it reads and writes.
+  [[nodiscard]] virtual Device::Kind device_kind() const = 0;
   [[nodiscard]] virtual Support supports(const Problem& problem) const = 0;
   [[nodiscard]] virtual Machine machine() const = 0;
   /// Executes a checked call; see `leanattn::run`.

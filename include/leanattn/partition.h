@@ -131,7 +131,8 @@ struct TileMap {
       }
     }
     const std::int64_t begin = first_block[low];
-    const std::int64_t blocks = (low + 1 < num_sequences ? first_block[low + 1] : row_blocks) - begin;
+    const std::int64_t blocks =
+        (low + 1 < num_sequences ? first_block[low + 1] : row_blocks) - begin;
     const std::int64_t per_head = before[begin + blocks] - before[begin];
     const std::int64_t in_sequence = id - before[begin] * num_kv_heads;
     const std::int64_t in_head = in_sequence % per_head;
@@ -140,12 +141,15 @@ struct TileMap {
   }
 
  private:
-  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr OutputTile make_tile(std::int64_t b, std::int64_t head,
+  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr OutputTile make_tile(std::int64_t b,
+                                                                    std::int64_t head,
                                                                     std::int64_t block) const {
     const std::int64_t first = first_block[b];
     const std::int64_t per_head = lean_tiles_before[first_block[b + 1]] - lean_tiles_before[first];
     const std::int64_t base = lean_tiles_before[first] * (num_kv_heads - 1) + head * per_head;
-    return {b, head, block,
+    return {b,
+            head,
+            block,
             {base + lean_tiles_before[first + block], base + lean_tiles_before[first + block + 1]}};
   }
 };

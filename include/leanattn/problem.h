@@ -27,8 +27,8 @@ struct ScoreRules {
 /// num_kv_heads).
 struct Problem {
   std::int64_t batch = 0;
-  std::int64_t max_q_len = 1;   // most queries of one sequence
-  std::int64_t num_queries = 0; // queries of all sequences (uniform: batch·max_q_len)
+  std::int64_t max_q_len = 1;    // most queries of one sequence
+  std::int64_t num_queries = 0;  // queries of all sequences (uniform: batch·max_q_len)
   std::int64_t num_q_heads = 0;
   std::int64_t num_kv_heads = 0;
   std::int64_t head_dim = 0;

@@ -171,7 +171,7 @@ using MutableKvView = BasicKvView<void*>;
 
 /// A read-only view of a mutable cache.
 [[nodiscard]] inline KvView as_const(const MutableKvView& kv) {
-  return {as_const(kv.k), as_const(kv.v),  kv.layout,    kv.page_table,
+  return {as_const(kv.k), as_const(kv.v), kv.layout,    kv.page_table,
           kv.page_ids,    kv.page_indptr, kv.cache_rows};
 }
 

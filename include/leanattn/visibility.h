@@ -13,9 +13,9 @@ namespace leanattn {
 
 /// Positions relative to a query. A bound of −1 is no bound.
 struct Window {
-  bool causal = false;            // hides keys j > p
-  std::int64_t left = -1;         // hides keys j < p − left
-  std::int64_t right = -1;        // hides keys j > p + right
+  bool causal = false;      // hides keys j > p
+  std::int64_t left = -1;   // hides keys j < p − left
+  std::int64_t right = -1;  // hides keys j > p + right
 };
 
 /// The keys visible to the queries at positions [first, last], as one half-open

@@ -1,0 +1,217 @@
+// plan, explain, and the calls that go through a plan.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <new>
+
+#include "core/schedule.h"
+#include "leanattn/attention.h"
+
+namespace leanattn {
+namespace {
+
+/// Times that the `auto` policy compares, at the maxima of a problem. Seconds.
+struct Costs {
+  double one_worker = 0;
+  double one_tile = 0;
+  double stream_k = 0;
+};
+
+/// Bytes of keys and values that all sequences have at their maxima.
+double kv_bytes(const Problem& problem) {
+  const double per_key = static_cast<double>(problem.num_kv_heads) *
+                         static_cast<double>(problem.head_dim * size_of(problem.k_type) +
+                                             problem.v_head_dim * size_of(problem.v_type));
+  return static_cast<double>(problem.batch) * static_cast<double>(problem.max_kv_len) * per_key;
+}
+
+/// Multiplications and additions of Q·Kᵀ and P·V at the maxima.
+double flops(const Problem& problem) {
+  return 2.0 * static_cast<double>(problem.num_queries) * static_cast<double>(problem.num_q_heads) *
+         static_cast<double>(problem.max_kv_len) *
+         static_cast<double>(problem.head_dim + problem.v_head_dim);
+}
+
+/// A worker moves bytes or computes, whichever is slower; all workers together
+/// move no more than the machine; more than one worker must be started.
+Costs costs_of(const Problem& problem, const Machine& machine, std::int64_t tiles,
+               std::int64_t workers) {
+  const double bytes = kv_bytes(problem);
+  const double arithmetic = flops(problem) / machine.worker_flops_per_second;
+  const auto spread = [&](double busy_workers) {
+    return std::max({bytes / (busy_workers * machine.worker_bytes_per_second),
+                     bytes / machine.bytes_per_second, arithmetic / busy_workers});
+  };
+  Costs costs;
+  costs.one_worker = spread(1);
+  // Equal output tiles in rounds; the last round may leave workers idle.
+  const double rounds = std::ceil(static_cast<double>(tiles) / static_cast<double>(workers));
+  costs.one_tile = machine.start_seconds +
+                   spread(std::max(1.0, static_cast<double>(tiles) / std::max(1.0, rounds)));
+  costs.stream_k =
+      machine.start_seconds + spread(static_cast<double>(workers)) + 2.0 * machine.merge_seconds;
+  return costs;
+}
+
+std::int64_t splits_that_fill(std::int64_t tiles, std::int64_t workers, std::int64_t lean_tiles) {
+  const std::int64_t splits = ceil_div(workers, std::max<std::int64_t>(tiles, 1));
+  return std::clamp<std::int64_t>(splits, 1, std::max<std::int64_t>(lean_tiles, 1));
+}
+
+void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& options) {
+  const std::int64_t tiles = max_output_tiles(plan.problem, plan.kernel.tile_m);
+  const std::int64_t workers = options.num_workers > 0 ? options.num_workers : plan.num_threads;
+  const std::int64_t per_tile = ceil_div(plan.problem.max_kv_len, plan.tile_n);
+  const auto per_output_tile = [&](PartitionKind kind, std::int64_t splits) {
+    return Partition{kind, splits, std::max<std::int64_t>(1, splits * tiles)};
+  };
+  switch (options.partition) {
+    case PartitionChoice::kOneTile:
+      plan.partition = per_output_tile(PartitionKind::kOneTile, 1);
+      break;
+    case PartitionChoice::kFixedSplit:
+      plan.partition = per_output_tile(
+          PartitionKind::kFixedSplit,
+          options.num_splits > 0 ? options.num_splits : splits_that_fill(tiles, workers, per_tile));
+      break;
+    case PartitionChoice::kStreamK: plan.partition = {PartitionKind::kStreamK, 1, workers}; break;
+    case PartitionChoice::kAuto: {
+      const Costs costs = costs_of(plan.problem, machine, tiles, workers);
+      const bool alone = workers == 1 || costs.one_worker <= costs.stream_k;
+      plan.partition = {PartitionKind::kStreamK, 1, alone ? 1 : workers};
+      plan.estimated_seconds = alone ? costs.one_worker : costs.stream_k;
+      break;
+    }
+  }
+  plan.num_threads = std::min(plan.num_threads, plan.partition.num_workers);
+}
+
+std::string microseconds(double seconds) {
+  std::ostringstream text;
+  text.precision(3);
+  text << seconds * 1e6 << " µs";
+  return std::move(text).str();
+}
+
+void check_workspace(const Plan& plan, std::span<std::byte> workspace) {
+  check(plan.backend != nullptr, "plan was not made by leanattn::plan: it names no backend");
+  check(workspace.size() >= plan.workspace_bytes, "workspace has ", workspace.size(),
+        " bytes; this plan needs at least ", plan.workspace_bytes);
+  check(reinterpret_cast<std::uintptr_t>(workspace.data()) % kWorkspaceAlignment == 0,
+        "workspace begins at an address that is not a multiple of ", kWorkspaceAlignment,
+        " bytes; allocate it with that alignment");
+}
+
+}  // namespace
+
+std::string_view name_of(PartitionChoice choice) {
+  switch (choice) {
+    case PartitionChoice::kAuto: return "auto";
+    case PartitionChoice::kOneTile: return name_of(PartitionKind::kOneTile);
+    case PartitionChoice::kFixedSplit: return name_of(PartitionKind::kFixedSplit);
+    case PartitionChoice::kStreamK: return name_of(PartitionKind::kStreamK);
+  }
+  return "?";
+}
+
+std::string_view name_of(PartitionKind kind) {
+  switch (kind) {
+    case PartitionKind::kOneTile: return "one_tile";
+    case PartitionKind::kFixedSplit: return "fixed_split";
+    case PartitionKind::kStreamK: return "stream_k";
+  }
+  return "?";
+}
+
+Plan plan(const Problem& problem, const PlanOptions& options) {
+  check_problem(problem);
+  check(options.num_workers >= 0, "num_workers is ", options.num_workers,
+        "; allowed are 0 (the machine's) and more");
+  check(options.num_threads >= 0, "num_threads is ", options.num_threads,
+        "; allowed are 0 (the machine's) and more");
+  check(options.num_splits >= 0, "num_splits is ", options.num_splits,
+        "; allowed are 0 (as many as fill the machine) and more");
+  check(options.num_splits == 0 || options.partition == PartitionChoice::kFixedSplit,
+        "num_splits is ", options.num_splits, " but the partition is ", name_of(options.partition),
+        ", which has none; only fixed_split takes it");
+
+  Plan plan;
+  plan.problem = problem;
+  plan.backend = &backend(options.backend, problem.device);
+  const Support support = plan.backend->supports(problem);
+  check<Unsupported>(static_cast<bool>(support), support.why_not);
+  plan.kernel = support.kernel;
+  plan.asked = options.partition;
+  plan.batch_invariant = options.batch_invariant;
+  plan.tile_n = options.batch_invariant ? plan.kernel.tile_n_invariant : plan.kernel.tile_n;
+
+  const Machine machine = plan.backend->machine();
+  plan.num_threads = options.num_threads > 0 ? options.num_threads : machine.num_workers;
+  choose_partition(plan, machine, options);
+
+  const std::int64_t lean_tiles =
+      max_output_tiles(problem, plan.kernel.tile_m) * ceil_div(problem.max_kv_len, plan.tile_n);
+  check(lean_tiles < std::numeric_limits<std::int64_t>::max() / (plan.partition.num_workers + 1),
+        "num_workers is ", plan.partition.num_workers, " for ", lean_tiles,
+        " LeanTiles; their product must stay below 2^63");
+  plan.workspace_bytes = workspace_layout(plan).bytes;
+  return plan;
+}
+
+std::string explain(const Plan& plan) {
+  const std::int64_t tiles = max_output_tiles(plan.problem, plan.kernel.tile_m);
+  const std::int64_t per_tile = ceil_div(plan.problem.max_kv_len, plan.tile_n);
+  const std::string shape =
+      concat(tiles, " output tiles of at most ", per_tile, " LeanTiles (", plan.tile_n, " keys)");
+  if (plan.asked != PartitionChoice::kAuto) {
+    return concat(name_of(plan.partition.kind), " as asked: ", shape, " for ",
+                  plan.partition.num_workers, " workers on ", plan.num_threads, " threads");
+  }
+  const Machine machine = plan.backend->machine();
+  const std::int64_t workers = std::max(plan.partition.num_workers, machine.num_workers);
+  const Costs costs = costs_of(plan.problem, machine, tiles, workers);
+  if (plan.partition.num_workers == 1) {
+    return concat("one worker: ", shape, " take about ", microseconds(costs.one_worker), ", and ",
+                  workers, " workers would take ", microseconds(costs.stream_k),
+                  " with their start");
+  }
+  return concat("stream_k over ", workers, " workers: ", shape, " take about ",
+                microseconds(costs.stream_k), " in equal shares; one worker ",
+                microseconds(costs.one_worker), ", one_tile ", microseconds(costs.one_tile),
+                " if lengths were equal");
+}
+
+void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace) {
+  check_workspace(plan, workspace);
+  check_arguments(plan.problem, arguments);
+  plan.backend->run(plan, arguments, workspace);
+}
+
+void begin(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace) {
+  check_workspace(plan, workspace);
+  check_arguments(plan.problem, arguments);
+  plan.backend->begin(plan, arguments, workspace);
+}
+
+void work(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+          std::int64_t thread) {
+  check_workspace(plan, workspace);
+  check(thread >= 0 && thread < plan.num_threads, "thread is ", thread, "; allowed are 0 to ",
+        plan.num_threads - 1);
+  plan.backend->work(plan, arguments, workspace, thread);
+}
+
+void decode(const Arguments& arguments, const ScoreRules& rules, const PlanOptions& options) {
+  const Plan made = plan(problem_of(arguments, rules), options);
+  const auto free_aligned = [](std::byte* memory) {
+    ::operator delete (memory, std::align_val_t{kWorkspaceAlignment});
+  };
+  const std::unique_ptr<std::byte, decltype(free_aligned)> memory(
+      static_cast<std::byte*>(
+          ::operator new (made.workspace_bytes, std::align_val_t{kWorkspaceAlignment})),
+      free_aligned);
+  run(made, arguments, {memory.get(), made.workspace_bytes});
+}
+
+}  // namespace leanattn

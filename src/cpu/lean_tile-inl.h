@@ -1,0 +1,209 @@
+// A segment, from packed query rows to (max, sum, O); per target. Read it first;
+// score-inl.h, softmax-inl.h and accumulate-inl.h hold its three steps.
+#if defined(LEANATTN_CPU_LEAN_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LEANATTN_CPU_LEAN_TILE_INL_H_
+#undef LEANATTN_CPU_LEAN_TILE_INL_H_
+#else
+#define LEANATTN_CPU_LEAN_TILE_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "cpu/block_rows.h"
+#include "cpu/softmax-inl.h"
+#include "leanattn/half.h"
+#include "leanattn/softmax_state.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace leanattn::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+
+/// The code for the element types of K, V, Q and the output.
+struct Steps {
+  void (*pack_query)(const void* row, ElementType type, std::int64_t dim, void* packed);
+  void (*score)(ScoreArgs args, std::int64_t rows);
+  void (*accumulate)(AccumulateArgs args, std::int64_t rows, bool masked);
+  void (*to_natural)(const float* ordered, float* natural);
+  bool bf16_weights = false;
+};
+
+/// One row of q as float, in the order of the keys' vectors, zero-padded.
+template <class Order>
+HWY_ATTR void pack_query(const void* row, ElementType type, std::int64_t dim, void* packed) {
+  float* ordered = static_cast<float*>(packed);
+  for (std::int64_t i = 0; i < dim; i += kPair) {
+    float natural[kPair] = {};
+    for (std::int64_t n = 0; n < std::min<std::int64_t>(kPair, dim - i); ++n) {
+      natural[n] = load_float(row, type, i + n);
+    }
+    to_vector_order<Order>(natural, ordered + i);
+  }
+}
+
+#if LEANATTN_BF16_PRODUCTS
+HWY_ATTR void pack_bf16_query(const void* row, ElementType, std::int64_t dim, void* packed) {
+  const std::int64_t padded = (dim + kPair - 1) / kPair * kPair;
+  auto* words = static_cast<std::uint16_t*>(packed);
+  std::memcpy(words, row, static_cast<std::size_t>(dim) * sizeof(*words));
+  std::fill(words + dim, words + padded, std::uint16_t{0});
+}
+#endif
+
+template <class Rows>
+void use_float_keys(Steps& steps) {
+  steps.pack_query = pack_query<typename Rows::Order>;
+  steps.score = score<FloatKeys<Rows>>;
+}
+
+template <class Values>
+void use_values(Steps& steps) {
+  steps.accumulate = accumulate<Values>;
+  steps.to_natural = to_natural_order<typename Values::Order>;
+}
+
+Steps steps_for(const Problem& problem) {
+  Steps steps;
+  switch (problem.k_type) {
+    case ElementType::kFloat16: use_float_keys<F16Rows>(steps); break;
+    case ElementType::kBFloat16: use_float_keys<Bf16Rows>(steps); break;
+    default: use_float_keys<F32Rows>(steps); break;
+  }
+  switch (problem.v_type) {
+    case ElementType::kFloat16: use_values<FloatValues<F16Rows>>(steps); break;
+    case ElementType::kBFloat16: use_values<FloatValues<Bf16Rows>>(steps); break;
+    default: use_values<FloatValues<F32Rows>>(steps); break;
+  }
+#if LEANATTN_BF16_PRODUCTS
+  constexpr ElementType kBf16 = ElementType::kBFloat16;
+  if (problem.k_type == kBf16 && problem.q_type == kBf16) {
+    steps.pack_query = pack_bf16_query;
+    steps.score = score<Bf16Keys>;
+  }
+  // Weights of 8 bits are as good as an output of 8 bits.
+  if (problem.v_type == kBf16 && problem.out_type == kBf16) {
+    use_values<Bf16Values>(steps);
+    steps.bf16_weights = true;
+  }
+#endif
+  return steps;
+}
+
+/// The part of a block that some row of the segment sees, as lanes.
+Range visible_lanes(const Segment& segment, std::int64_t first_key) {
+  const Range keys = intersect(segment.keys, {first_key, first_key + kBlock});
+  return {keys.begin - first_key, keys.end - first_key};
+}
+
+void pack_queries(const Segment& segment, const Steps& steps, std::int64_t q_bytes) {
+  const TensorView<4>& q = segment.arguments->q;
+  const bool ragged = segment.problem->ragged_q;
+  for (std::int64_t r = segment.rows.begin; r < segment.rows.end; ++r) {
+    const RowRules row = row_rules(segment, r);
+    const std::int64_t offset = ragged ? q.offset(0, segment.first_query + row.query, row.q_head)
+                                       : q.offset(segment.sequence, row.query, row.q_head);
+    steps.pack_query(static_cast<const char*>(q.data) + offset * size_of(q.type), q.type,
+                     q.shape[3],
+                     static_cast<char*>(segment.scratch.q) + (r - segment.rows.begin) * q_bytes);
+  }
+}
+
+/// Scores to weights for every row of a block. Returns whether some row does not see
+/// some key of [lanes.begin, lanes.end).
+HWY_ATTR bool weigh(const Segment& segment, const Steps& steps, std::int64_t first_key, Range lanes,
+                    std::int64_t out_floats) {
+  const Scratch& scratch = segment.scratch;
+  const Problem& problem = *segment.problem;
+  const bool rules = has_score_rules(problem);
+  const float to_base2 = rules ? kLog2E : segment.scale * kLog2E;
+  Range seen[kMaxRows];
+  bool masked = false;
+  for (std::int64_t r = 0; r < segment.rows.size(); ++r) {
+    const RowRules row = row_rules(segment, segment.rows.begin + r);
+    const Range keys =
+        intersect(visible_keys(problem.rules.window, row.position, row.position, segment.kv_len),
+                  {first_key + lanes.begin, first_key + lanes.end});
+    seen[r] = {keys.begin - first_key, keys.end - first_key};
+    masked |= seen[r].size() != lanes.size();
+    if (rules) masked |= apply_rules(segment, row, first_key, seen[r], scratch.scores + r * kBlock);
+  }
+  for (std::int64_t r = 0; r < segment.rows.size(); ++r) {
+    float* scores = scratch.scores + r * kBlock;
+    softmax_step(scores, seen[r], to_base2, masked, scratch.max[r], scratch.sum[r],
+                 scratch.out + r * out_floats, out_floats);
+#if LEANATTN_BF16_PRODUCTS
+    if (steps.bf16_weights) round_weights(scores, scratch.weights + r * kBlock);
+#endif
+  }
+  (void)steps;
+  return masked;
+}
+
+HWY_ATTR void run_segment(const Segment& segment) {
+  const Problem& problem = *segment.problem;
+  const Scratch& scratch = segment.scratch;
+  const Steps steps = steps_for(problem);
+  const std::int64_t num_rows = segment.rows.size();
+  const std::int64_t q_bytes = padded_floats(problem.head_dim) * 4;
+  const std::int64_t out_floats = padded_floats(problem.v_head_dim);
+  const std::int64_t k_bytes = problem.head_dim * size_of(problem.k_type);
+  const std::int64_t v_bytes = problem.v_head_dim * size_of(problem.v_type);
+
+  pack_queries(segment, steps, q_bytes);
+  std::fill(scratch.max, scratch.max + num_rows, -kInfinity);
+  std::fill(scratch.sum, scratch.sum + num_rows, 0.0f);
+  std::fill(scratch.out, scratch.out + num_rows * out_floats, 0.0f);
+
+  const std::int64_t begin = segment.keys.begin / kBlock * kBlock;
+  BlockRows* now = &scratch.rows[0];
+  BlockRows* next = &scratch.rows[1];
+  find_rows(segment, begin, visible_lanes(segment, begin), *now);
+  for (std::int64_t first_key = begin; first_key < segment.keys.end; first_key += kBlock) {
+    const Range lanes = visible_lanes(segment, first_key);
+    const bool more = first_key + kBlock < segment.keys.end;
+    if (more) {
+      find_rows(segment, first_key + kBlock, visible_lanes(segment, first_key + kBlock), *next);
+    }
+    // While K is scored, V is fetched; while V is added up, the next block's K.
+    steps.score({now->k,
+                 lanes.begin / 8 * 8,
+                 (lanes.end + 7) / 8 * 8,
+                 scratch.q,
+                 q_bytes,
+                 problem.head_dim,
+                 scratch.scores,
+                 {now->v, v_bytes}},
+                num_rows);
+    const bool masked = weigh(segment, steps, first_key, lanes, out_floats);
+    steps.accumulate({now->v,
+                      lanes.begin,
+                      lanes.end,
+                      scratch.scores,
+                      scratch.weights,
+                      scratch.zero_row,
+                      problem.v_head_dim,
+                      scratch.out,
+                      out_floats,
+                      {more ? next->k : nullptr, k_bytes}},
+                     num_rows, masked);
+    std::swap(now, next);
+  }
+
+  for (std::int64_t i = 0; i < num_rows * out_floats; i += kPair) {
+    float natural[kPair];
+    steps.to_natural(scratch.out + i, natural);
+    std::copy(natural, natural + kPair, scratch.out + i);
+  }
+}
+
+const LeanTileCode* lean_tile_code() {
+  static constexpr LeanTileCode kCode{run_segment, LEANATTN_BF16_PRODUCTS != 0};
+  return &kCode;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace leanattn::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,73 @@
+// One segment on one thread: the boundary between the engine, which is plain
+// C++, and the LeanTile code, which is compiled once per instruction set.
+//
+// A segment is a run of keys of one output tile. Its rows are the G query heads
+// of a KV head times the queries, packed, so that K and V are read once for all
+// of them. Keys are taken in blocks of kBlock that begin at multiples of kBlock;
+// every row's arithmetic is the same whatever rows stand beside it.
+#pragma once
+
+#include <cstdint>
+
+#include "leanattn/problem.h"
+
+namespace leanattn::cpu {
+
+/// Keys scored together; a LeanTile is a whole number of blocks.
+inline constexpr std::int64_t kBlock = 64;
+/// Most packed query rows of an output tile.
+inline constexpr std::int64_t kMaxRows = 64;
+/// Bytes to which rows in scratch are padded: the widest vector.
+inline constexpr std::int64_t kVectorBytes = 64;
+
+/// Row addresses of one block. Lanes before the first and past the last visible
+/// key repeat a visible row, so that groups of keys can be scored whole.
+struct BlockRows {
+  const void* k[kBlock];
+  const void* v[kBlock];
+};
+
+/// Memory of one thread, carved from the workspace.
+struct Scratch {
+  void* q = nullptr;                 // [rows][q_row_bytes] in the order of K's vectors
+  float* scores = nullptr;           // [rows][kBlock]
+  std::uint16_t* weights = nullptr;  // [rows][kBlock] bf16, for bf16 products with V
+  float* out = nullptr;              // [rows][out_row_floats] in the order of V's vectors
+  float* max = nullptr;              // [rows] base 2
+  float* sum = nullptr;              // [rows]
+  void* zero_row = nullptr;          // a row of V that weighs nothing
+  BlockRows* rows = nullptr;         // [2] this block's and the next one's
+};
+
+/// What a segment computes. Offsets are those of the call's tensors.
+struct Segment {
+  const Problem* problem = nullptr;
+  const Arguments* arguments = nullptr;
+  Scratch scratch;
+  std::int64_t sequence = 0;
+  std::int64_t kv_head = 0;
+  std::int64_t first_query = 0;  // ragged: the sequence's first row of q
+  std::int64_t q_len = 0;
+  std::int64_t kv_len = 0;
+  Range rows;  // packed rows of the output tile
+  Range keys;  // visible keys of the segment
+  float scale = 1;
+};
+
+/// The code of one instruction set.
+struct LeanTileCode {
+  /// Computes max, sum and O of every row into scratch, O in natural order.
+  void (*segment)(const Segment&);
+  bool bf16_products;  // whether bf16 × bf16 is multiplied without conversion
+};
+
+/// Bytes of scratch for `problem` with output tiles of `tile_m` rows, and its parts.
+[[nodiscard]] std::int64_t scratch_bytes(const Problem& problem, std::int64_t tile_m);
+[[nodiscard]] Scratch carve_scratch(const Problem& problem, std::int64_t tile_m, std::byte* memory);
+
+/// Row `dim` elements of 4 bytes, padded to two of the widest vectors.
+[[nodiscard]] constexpr std::int64_t padded_floats(std::int64_t dim) {
+  return (dim + 31) / 32 * 32;
+}
+
+}  // namespace leanattn::cpu
