@@ -294,6 +294,8 @@ class Builder {
     const auto layout = lay_out(shape, order, &bits_);
     std::byte* data = new_input(type, layout.extent);
     const TensorView<4> view{data, type, shape, layout.strides, {}};
+    result_.arguments.bias = view;
+    if (layout.extent == 0) return;
     for (std::int64_t b = 0; b < (s.bias_per_sequence ? s.batch() : 1); ++b) {
       for (std::int64_t h = 0; h < (s.bias_per_head ? shape[1] : 1); ++h) {
         for (std::int64_t i = 0; i < (s.bias_per_query ? shape[2] : 1); ++i) {
@@ -310,7 +312,6 @@ class Builder {
         }
       }
     }
-    result_.arguments.bias = view;
   }
 
   // Whether an element of the bias can be looked at. Broadcast ones: always.

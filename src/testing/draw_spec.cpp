@@ -9,8 +9,9 @@
 namespace leanattn::testing {
 namespace {
 
-constexpr std::int64_t kMultiplyBudget = 600'000;  // of the reference: about 2 ms
-constexpr std::int64_t kCacheBudget = 400'000;     // elements of K and of V
+constexpr std::int64_t kMultiplyBudget = 1'500'000;  // of the reference: about 3 ms
+constexpr std::int64_t kScoreCost = 30;              // multiplications that an exp costs
+constexpr std::int64_t kCacheBudget = 600'000;       // elements of K and of V
 
 ElementType draw_float_type(RandomBits& bits) {
   return bits.pick({ElementType::kFloat32, ElementType::kFloat16, ElementType::kBFloat16});
@@ -30,7 +31,8 @@ std::int64_t draw_head_dim(RandomBits& bits) {
       {1, 7, 16, 33, 40, 48, 56, 64, 72, 80, 88, 96, 112, 128, 160, 192, 224, 256});
 }
 
-void draw_heads(RandomBits& bits, CaseSpec& spec) {
+// Long contexts leave room for few heads.
+void draw_heads(RandomBits& bits, CaseSpec& spec, bool long_context) {
   spec.head_dim = draw_head_dim(bits);
   spec.v_head_dim = bits.chance(0.8) ? spec.head_dim : draw_head_dim(bits);
   spec.group_size =
@@ -38,11 +40,14 @@ void draw_heads(RandomBits& bits, CaseSpec& spec) {
           ? bits.pick<std::int64_t>({1, 2, 4, 8})
           : bits.pick<std::int64_t>({1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14, 16, 17, 24, 32, 71});
   spec.num_kv_heads = bits.log_between(1, std::max<std::int64_t>(1, 32 / spec.group_size));
+  if (!long_context) return;
+  spec.group_size = bits.between(1, 4);
+  spec.num_kv_heads = bits.between(1, 2);
 }
 
 // Queries of each sequence. Prefill comes with few heads and sequences.
 void draw_queries(RandomBits& bits, CaseSpec& spec, std::int64_t batch) {
-  const std::int64_t dims = spec.head_dim + spec.v_head_dim;
+  const std::int64_t dims = spec.head_dim + spec.v_head_dim + kScoreCost;
   const std::int64_t rows = kMultiplyBudget / (dims * spec.num_q_heads());
   std::int64_t most = 1;
   if (bits.chance(0.35)) most = bits.between(0, 8);
@@ -56,14 +61,14 @@ void draw_queries(RandomBits& bits, CaseSpec& spec, std::int64_t batch) {
 
 // Keys of each sequence: any length up to what the budget allows, often at the
 // border of a page or of a LeanTile, sometimes 0 or 1.
-void draw_lengths(RandomBits& bits, CaseSpec& spec, std::int64_t batch) {
-  const std::int64_t dims = spec.head_dim + spec.v_head_dim;
+void draw_lengths(RandomBits& bits, CaseSpec& spec, std::int64_t batch, bool long_context) {
+  const std::int64_t dims = spec.head_dim + spec.v_head_dim + kScoreCost;
   const std::int64_t queries = std::max<std::int64_t>(spec.num_queries(), 1);
   std::int64_t most = kMultiplyBudget / (dims * spec.num_q_heads() * queries);
   most = std::min(most, kCacheBudget / (std::max<std::int64_t>(batch, 1) * spec.num_kv_heads *
                                         std::max(spec.head_dim, spec.v_head_dim)));
   most = std::clamp<std::int64_t>(most, 4, 5000);
-  const std::int64_t limit = bits.log_between(1, most);
+  const std::int64_t limit = long_context || bits.chance(0.4) ? most : bits.log_between(1, most);
   for (std::int64_t b = 0; b < batch; ++b) {
     std::int64_t length = bits.chance(0.5) ? bits.between(1, limit) : bits.log_between(1, limit);
     if (bits.chance(0.3)) {
@@ -125,11 +130,12 @@ CaseSpec draw_spec(std::uint64_t seed) {
   CaseSpec spec;
   spec.seed = seed;
   draw_types(bits, spec);
-  draw_heads(bits, spec);
+  const bool long_context = bits.chance(0.25);
+  draw_heads(bits, spec, long_context);
   draw_layout(bits, spec);
-  const std::int64_t batch = bits.chance(0.3) ? 1 : bits.between(0, 9);
+  const std::int64_t batch = bits.chance(0.3) ? 1 : bits.between(0, long_context ? 3 : 9);
   draw_queries(bits, spec, batch);
-  draw_lengths(bits, spec, batch);
+  draw_lengths(bits, spec, batch, long_context);
   draw_rules(bits, spec);
   spec.with_lse = bits.chance(0.8);
   spec.q_amplitude = bits.pick({0.0f, 0.2f, 1.0f, 1.0f, 1.0f, 4.0f});

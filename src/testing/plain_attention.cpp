@@ -75,19 +75,20 @@ class PlainRow {
   // Writes the row's v_head_dim outputs and units, its lse and unit.
   void compute(float* out, float* out_unit, float* lse, float* lse_unit) {
     make_scores();
-    const bool sinks = problem_.arguments.sinks.given();
-    const float sink = sinks ? head_number(problem_.arguments.sinks) : kMinusInfinity;
-    float max = sink;
-    for (const float s : scores_) max = std::max(max, s);
+    float max = kMinusInfinity;
+    for (const float s : scores_) max = s <= max ? max : s;  // a NaN is no empty row
     const auto dim = static_cast<std::size_t>(spec_.v_head_dim);
     std::fill_n(out, dim, 0.0f);
     std::fill_n(out_unit, dim, kLeastUnit);
-    *lse = max;
-    *lse_unit = kLeastUnit;
+    const TensorView<1>& sinks = problem_.arguments.sinks;
+    const float sink = sinks.given() ? head_number(sinks) : kMinusInfinity;
+    *lse = sink;
+    *lse_unit = std::isinf(sink) ? kLeastUnit : kFloatUnit * (1.0f + std::fabs(sink));
     if (max == kMinusInfinity) return;
+    if (!std::isinf(sink)) max_score_ = std::max(max_score_, std::fabs(sink));
 
     std::vector<float> magnitude(dim, 0.0f);
-    float sum = std::exp(sink - max);
+    float sum = 0;
     for (std::size_t j = 0; j < scores_.size(); ++j) {
       if (scores_[j] == kMinusInfinity) continue;
       const float p = std::exp(scores_[j] - max);
@@ -99,6 +100,7 @@ class PlainRow {
         magnitude[d] += p * std::fabs(v[d]);
       }
     }
+    sum += std::exp(sink - max);
     const float noise = score_noise();
     *lse = max + std::log(sum);
     *lse_unit = noise + kFloatUnit * (1.0f + std::fabs(*lse));

@@ -18,7 +18,8 @@ struct Result {
 ///
 /// With u(T) the unit roundoff of T (f32 2^-24, f16 2^-11, bf16 2^-8), the error
 /// of a row's scores is of the order of
-///   δ = u(f32)·(|scale|·‖q‖·max‖k‖ + max|s| + softcap)   over its visible keys,
+///   δ = u(f32)·(|scale|·‖q‖·max‖k‖ + max|s| + softcap)   over its visible keys
+/// and its sink,
 /// and with M = Σ p·|v| / Σ p for each element of the output,
 ///   unit(out) = u(out)·|out| + (u(V) + 2δ)·M,   unit(lse) = δ + u(f32)·(1 + |lse|):
 /// scores in f32, P rounded to V's type as a matrix unit wants it, sums in f32, the
