@@ -76,7 +76,9 @@ class PlainRow {
   void compute(float* out, float* out_unit, float* lse, float* lse_unit) {
     make_scores();
     float max = kMinusInfinity;
-    for (const float s : scores_) max = s <= max ? max : s;  // a NaN is no empty row
+    for (const float s : scores_) {
+      if (s > max || std::isnan(s)) max = s;  // a NaN stays: its row is not empty
+    }
     const auto dim = static_cast<std::size_t>(spec_.v_head_dim);
     std::fill_n(out, dim, 0.0f);
     std::fill_n(out_unit, dim, kLeastUnit);
