@@ -42,8 +42,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 void Buffer::fill(Poison poison, ElementType type) const {
-  if (poison == Poison::kNaN || type == ElementType::kBool) {
-    std::memset(data_, 0xff, size_);
+  if (poison != Poison::kInfinity || type == ElementType::kBool) {
+    std::memset(data_, poison == Poison::kZero ? 0 : 0xff, size_);
     return;
   }
   if (type == ElementType::kFloat32) {

@@ -11,7 +11,7 @@
 namespace leanattn::testing {
 
 /// What unused memory is filled with.
-enum class Poison : std::uint8_t { kNaN, kInfinity };
+enum class Poison : std::uint8_t { kNaN, kInfinity, kZero };
 
 class Buffer {
  public:
@@ -29,7 +29,7 @@ class Buffer {
   /// The bytes between the end and the page without access.
   [[nodiscard]] std::span<const std::byte> tail() const { return {data_ + size_, tail_}; }
 
-  /// Fills the buffer with NaN or +Inf of `type`.
+  /// Fills the buffer with NaN, +Inf or 0 of `type`.
   void fill(Poison poison, ElementType type) const;
   /// Fills buffer and tail with 0xFF again.
   void reset() const;

@@ -96,6 +96,7 @@ std::string describe(const CaseSpec& spec) {
   if (!spec.with_lse) text << ", no lse";
   if (spec.q_amplitude != 1.0f) text << ", q times " << spec.q_amplitude;
   if (spec.poison == Poison::kInfinity) text << ", unused memory +inf";
+  if (spec.poison == Poison::kZero) text << ", unused memory 0";
   return text.str();
 }
 
