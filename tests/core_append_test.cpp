@@ -14,7 +14,6 @@
 namespace leanattn {
 namespace {
 
-using testing_core::kNaN;
 using testing_core::sentence_of;
 
 constexpr auto kF32 = ElementType::kFloat32;

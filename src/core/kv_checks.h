@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
+#include <type_traits>
 
 #include "core/kv_access.h"
 #include "core/tensor_checks.h"
@@ -93,15 +94,18 @@ inline void check_table_entries(const KvView& kv, std::int64_t batch) {
   }
 }
 
-/// Whether every one of `ids` [count] lies in [0, last]. Without an exit in it, the
-/// loop becomes vector code: with pages of one key there is an id for every key.
+/// Whether every one of `ids` [count] lies in [0, last]: neither id nor last − id has
+/// its sign bit set. Without a branch the loop becomes vector code: with pages of one
+/// key there is an id for every key.
 template <class Index>
 [[nodiscard]] bool all_within(const Index* ids, std::int64_t count, Index last) {
-  Index outside = 0;
+  using Bits = std::make_unsigned_t<Index>;
+  Bits seen = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    outside |= static_cast<Index>(ids[i] < 0) | static_cast<Index>(ids[i] > last);
+    const Bits id = static_cast<Bits>(ids[i]);
+    seen |= id | (static_cast<Bits>(last) - id);
   }
-  return outside == 0;
+  return static_cast<Index>(seen) >= 0;
 }
 
 [[nodiscard]] inline bool all_within(const IndexView& ids, std::int64_t first, std::int64_t count,

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string_view>
+#include <type_traits>
 
 #include "core/tensor_checks.h"
 #include "leanattn/attention.h"

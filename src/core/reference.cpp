@@ -69,8 +69,17 @@ class Reference {
   };
 
   static void load(const void* data, ElementType type, std::vector<double>& values) {
+    switch (type) {
+      case ElementType::kFloat16: return load<ElementType::kFloat16>(data, values);
+      case ElementType::kBFloat16: return load<ElementType::kBFloat16>(data, values);
+      default: return load<ElementType::kFloat32>(data, values);
+    }
+  }
+
+  template <ElementType kType>
+  static void load(const void* data, std::vector<double>& values) {
     for (std::size_t d = 0; d < values.size(); ++d) {
-      values[d] = static_cast<double>(load_float(data, type, static_cast<std::int64_t>(d)));
+      values[d] = static_cast<double>(load_float(data, kType, static_cast<std::int64_t>(d)));
     }
   }
 
