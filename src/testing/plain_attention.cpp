@@ -102,14 +102,16 @@ class PlainRow {
         magnitude[d] += p * std::fabs(v[d]);
       }
     }
-    sum += std::exp(sink - max);
+    const float top = std::max(max, sink);
+    const float factor = std::exp(max - top);
+    sum = sum * factor + std::exp(sink - top);
     const float noise = score_noise();
-    *lse = max + std::log(sum);
+    *lse = top + std::log(sum);
     *lse_unit = noise + kFloatUnit * (1.0f + std::fabs(*lse));
     const float relative = unit_roundoff(spec_.v_type) + 2 * noise;
     for (std::size_t d = 0; d < dim; ++d) {
-      out[d] /= sum;
-      out_unit[d] = output_unit(out[d]) + relative * magnitude[d] / sum + kLeastUnit;
+      out[d] *= factor / sum;
+      out_unit[d] = output_unit(out[d]) + relative * magnitude[d] * factor / sum + kLeastUnit;
       out[d] = rounded(out[d], spec_.out_type);
     }
   }
