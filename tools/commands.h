@@ -14,6 +14,10 @@ struct Session {
 };
 
 // Adds a command to `app`, which runs it after parsing. `session` outlives `app`.
+void add_info(CLI::App& app, Session& session);
+void add_run(CLI::App& app, Session& session);
+void add_verify(CLI::App& app, Session& session);
 void add_plan(CLI::App& app, Session& session);
+void add_bench(CLI::App& app, Session& session);
 
 }  // namespace leanattn::tools

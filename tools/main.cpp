@@ -17,8 +17,12 @@ constexpr const char* kDescription =
     "Exact attention for the decode phase of transformers, with equal shares for every worker.";
 
 constexpr const char* kExamples = R"(Examples:
+  leanattn info                                    what this machine offers
+  leanattn run examples/data/*.safetensors         compute a real capture and compare
   leanattn plan --heads 2 --context 2560 --workers 5   draw who computes what
   leanattn plan --context 64k,1k,1k --svg plan.svg     the same as a picture
+  leanattn verify --cases 1000                     random problems against the reference
+  leanattn bench --quick                           the three partitions on this machine
 
 Environment:
   LEANATTN_BACKEND   the backend that "auto" means (leanattn info lists them)
@@ -53,7 +57,11 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "leanattn " LEANATTN_VERSION);
   app.footer(kExamples);
   app.require_subcommand(1);
+  leanattn::tools::add_info(app, session);
+  leanattn::tools::add_run(app, session);
+  leanattn::tools::add_verify(app, session);
   leanattn::tools::add_plan(app, session);
+  leanattn::tools::add_bench(app, session);
   try {
     app.parse(argc, argv);
     return std::fflush(stdout) == 0 ? session.exit_status : report("stdout cannot be written");

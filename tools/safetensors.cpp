@@ -88,10 +88,14 @@ std::int64_t count_of(const Json& number, const std::string& who, std::string_vi
 
 std::int64_t bytes_of(const StoredTensor& tensor, const std::string& who) {
   std::int64_t bytes = size_of(tensor.type);
+  bool empty = false;
   for (const std::int64_t size : tensor.shape) {
-    check(!__builtin_mul_overflow(bytes, size, &bytes), who, " has a shape whose bytes overflow");
+    empty = empty || size == 0;
+    // Sizes beside a 0 must fit too: strides are their products.
+    check(!__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes), who,
+          " has a shape whose bytes overflow 64 bits");
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 Metadata parse_metadata(const Json& entry, const std::string& source) {
