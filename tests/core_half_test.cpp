@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "leanattn/half.h"
 
@@ -79,10 +81,12 @@ TEST_P(CoreHalf, ANaNThatWouldLoseItsPayloadStaysOne) {
 
 TEST_P(CoreHalf, LoadsAndStoresByType) {
   const Format& format = GetParam();
-  std::uint16_t data[2] = {0, 0};
-  store_float(data, format.type, 1, -1.5f);
+  std::vector<std::uint16_t> data(4, 0);
+  store_float(data.data(), format.type, 1, -1.5f);
   EXPECT_EQ(data[0], 0);
-  EXPECT_EQ(load_float(data, format.type, 1), -1.5f);
+  EXPECT_EQ(data[1], format.of_float(-1.5f));
+  EXPECT_EQ(data[2], 0);
+  EXPECT_EQ(load_float(data.data(), format.type, 1), -1.5f);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CoreHalf,

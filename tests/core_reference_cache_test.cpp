@@ -143,7 +143,7 @@ TEST(CoreReferenceCache, AddressesAreWiderThan32Bits) {
 TEST(CoreReferenceCache, HalvesAreReadAndWritten) {
   for (const ElementType type : {ElementType::kFloat16, ElementType::kBFloat16}) {
     Call call({2}, 1, 1, 1, 1, 1);
-    std::uint16_t q, out, k[2], v[2];
+    float q, out, k[2], v[2];  // memory for more than the halves
     store_float(&q, type, 0, 1.0f);
     for (std::int64_t j = 0; j < 2; ++j) {
       store_float(k, type, j, j == 0 ? std::log(3.0f) : 0.0f);
