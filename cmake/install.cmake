@@ -7,10 +7,9 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/leanattn)
 install(DIRECTORY include/leanattn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(TARGETS leanattn EXPORT leanattn-targets)
 install(EXPORT leanattn-targets NAMESPACE leanattn:: DESTINATION ${package_dir})
-if(LEANATTN_BUILD_TOOLS)
+if(LEANATTN_BUILD_TOOLS)  # tools/ installs it; beside a shared library it finds that one
   set_target_properties(leanattn_cli PROPERTIES
     INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
-  install(TARGETS leanattn_cli)
 endif()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
