@@ -21,8 +21,8 @@ run: $(release)/build.ninja ## install what is missing, build, and show it at wo
 	@echo; $(leanattn) info
 	@for capture in examples/data/*.safetensors; do echo; $(leanattn) run $$capture || exit; done
 	@echo; $(leanattn) bench --quick
-	@echo; $(leanattn) plan --batch 2 --heads 8 --kv-heads 2 --head-dim 64 \
-	  --context 6000,1500 --workers 5 --svg build/schedule.svg
+	@echo; $(leanattn) plan --heads 8 --kv-heads 2 \
+	  --context 10000,2200 --workers 7 --svg build/schedule.svg
 
 build: $(release)/build.ninja ## build everything
 	cmake --build $(release) -j $(JOBS)
