@@ -27,7 +27,7 @@ struct AccumulateArgs {
   std::int64_t dim;  // elements of a value
   float* out;        // [rows][out_floats] in the order of V's vectors
   std::int64_t out_floats;
-  Ahead ahead;
+  std::int64_t touch_bytes;  // of a value, on the first pass over the block; else 0
 };
 
 template <int kRows, int kVectors>
@@ -71,10 +71,10 @@ HWY_NOINLINE HWY_ATTR void FloatValues<Rows>::columns(const AccumulateArgs& args
   V acc[kRows][2 * kPairs];
   load_out(acc, args, i);
   for (std::int64_t j = args.begin; j < args.end; ++j) {
-    fetch(args.ahead, j, j + 1);
     if constexpr (kMasked) {
       if (args.weights[j] == kHidden) continue;
     }
+    touch(args.v[j], args.touch_bytes);
     const auto* row = static_cast<const typename Rows::Element*>(args.v[j]) + i;
     Pair value[kPairs];
     if constexpr (kTail) {
@@ -118,9 +118,10 @@ struct Bf16Values {
     V acc[kRows][2 * kPairs];
     load_out(acc, args, i);
     for (std::int64_t j = args.begin & ~std::int64_t{1}; j < args.end; j += 2) {
-      fetch(args.ahead, j, j + 2);
       const void* even_row = row(args, j, kMasked);
       const void* odd_row = row(args, j + 1, kMasked);
+      touch(even_row, args.touch_bytes);
+      touch(odd_row, args.touch_bytes);
       Tail<Bf16Rows> tail[2];
       const std::uint16_t* even = static_cast<const std::uint16_t*>(even_row) + i;
       const std::uint16_t* odd = static_cast<const std::uint16_t*>(odd_row) + i;
@@ -161,18 +162,23 @@ constexpr int pairs_at_once(int rows) {
   return rows >= 3 ? 1 : 2;
 }
 
+/// Columns of O from `i` on, kPairs pairs at a time as long as they fill; returns the
+/// first column not done.
+template <class Values, int kRows, int kPairs, bool kMasked>
+HWY_ATTR std::int64_t accumulate_pairs(AccumulateArgs& args, std::int64_t i) {
+  for (; i + kPairs * kPair <= args.dim; i += kPairs * kPair) {
+    Values::template columns<kRows, kPairs, false, kMasked>(args, i);
+    args.touch_bytes = 0;
+  }
+  if constexpr (kPairs > 1) return accumulate_pairs<Values, kRows, kPairs / 2, kMasked>(args, i);
+  return i;
+}
+
 template <class Values, int kRows, bool kMasked>
 HWY_ATTR void accumulate_rows(AccumulateArgs args) {
   constexpr int kPairs = pairs_at_once(kRows);
-  std::int64_t i = 0;
-  for (; i + kPairs * kPair <= args.dim; i += kPairs * kPair) {
-    Values::template columns<kRows, kPairs, false, kMasked>(args, i);
-    args.ahead = {};
-  }
-  for (; i + kPair <= args.dim; i += kPair) {
-    Values::template columns<kRows, 1, false, kMasked>(args, i);
-    args.ahead = {};
-  }
+  if (args.dim <= kPairs * kPair) args.touch_bytes = 0;  // one pass reads whole rows
+  const std::int64_t i = accumulate_pairs<Values, kRows, kPairs, kMasked>(args, 0);
   if (i < args.dim) Values::template columns<kRows, 1, true, kMasked>(args, i);
 }
 
@@ -197,7 +203,7 @@ HWY_ATTR void accumulate(AccumulateArgs args, std::int64_t rows, bool masked) {
     args.weights += now * kBlock;
     args.bf16_weights += now * kBlock;
     args.out += now * args.out_floats;
-    args.ahead = {};
+    args.touch_bytes = 0;
   }
 }
 

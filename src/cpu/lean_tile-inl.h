@@ -110,12 +110,13 @@ void pack_queries(const Segment& segment, const Steps& steps, std::int64_t q_byt
 
 /// Scores to weights for every row of a block. Returns whether some row does not see
 /// some key of [lanes.begin, lanes.end).
-HWY_ATTR bool weigh(const Segment& segment, const Steps& steps, std::int64_t first_key, Range lanes,
-                    std::int64_t out_floats) {
+HWY_ATTR bool weigh(const Segment& segment, [[maybe_unused]] const Steps& steps,
+                    std::int64_t first_key, Range lanes, std::int64_t out_floats) {
   const Scratch& scratch = segment.scratch;
   const Problem& problem = *segment.problem;
   const bool rules = has_score_rules(problem);
   const float to_base2 = rules ? kLog2E : segment.scale * kLog2E;
+  const Range vectors{lanes.begin / kLanes * kLanes, (lanes.end + kLanes - 1) / kLanes * kLanes};
   Range seen[kMaxRows];
   bool masked = false;
   for (std::int64_t r = 0; r < segment.rows.size(); ++r) {
@@ -125,17 +126,18 @@ HWY_ATTR bool weigh(const Segment& segment, const Steps& steps, std::int64_t fir
                   {first_key + lanes.begin, first_key + lanes.end});
     seen[r] = {keys.begin - first_key, keys.end - first_key};
     masked |= seen[r].size() != lanes.size();
-    if (rules) masked |= apply_rules(segment, row, first_key, seen[r], scratch.scores + r * kBlock);
+    if (rules) {
+      masked |= apply_rules(segment, row, first_key, vectors, seen[r], scratch.scores + r * kBlock);
+    }
   }
   for (std::int64_t r = 0; r < segment.rows.size(); ++r) {
     float* scores = scratch.scores + r * kBlock;
-    softmax_step(scores, seen[r], to_base2, masked, scratch.max[r], scratch.sum[r],
+    softmax_step(scores, vectors, seen[r], to_base2, masked, scratch.max[r], scratch.sum[r],
                  scratch.out + r * out_floats, out_floats);
 #if LEANATTN_BF16_PRODUCTS
-    if (steps.bf16_weights) round_weights(scores, scratch.weights + r * kBlock);
+    if (steps.bf16_weights) round_weights(scores, vectors, scratch.weights + r * kBlock);
 #endif
   }
-  (void)steps;
   return masked;
 }
 
@@ -146,8 +148,6 @@ HWY_ATTR void run_segment(const Segment& segment) {
   const std::int64_t num_rows = segment.rows.size();
   const std::int64_t q_bytes = padded_floats(problem.head_dim) * 4;
   const std::int64_t out_floats = padded_floats(problem.v_head_dim);
-  const std::int64_t k_bytes = problem.head_dim * size_of(problem.k_type);
-  const std::int64_t v_bytes = problem.v_head_dim * size_of(problem.v_type);
 
   pack_queries(segment, steps, q_bytes);
   std::fill(scratch.max, scratch.max + num_rows, -kInfinity);
@@ -155,38 +155,35 @@ HWY_ATTR void run_segment(const Segment& segment) {
   std::fill(scratch.out, scratch.out + num_rows * out_floats, 0.0f);
 
   const std::int64_t begin = segment.keys.begin / kBlock * kBlock;
-  BlockRows* now = &scratch.rows[0];
-  BlockRows* next = &scratch.rows[1];
-  find_rows(segment, begin, visible_lanes(segment, begin), *now);
+  BlockRows& rows = *scratch.rows;
   for (std::int64_t first_key = begin; first_key < segment.keys.end; first_key += kBlock) {
     const Range lanes = visible_lanes(segment, first_key);
-    const bool more = first_key + kBlock < segment.keys.end;
-    if (more) {
-      find_rows(segment, first_key + kBlock, visible_lanes(segment, first_key + kBlock), *next);
-    }
-    // While K is scored, V is fetched; while V is added up, the next block's K.
-    steps.score({now->k,
-                 lanes.begin / 8 * 8,
-                 (lanes.end + 7) / 8 * 8,
-                 scratch.q,
-                 q_bytes,
-                 problem.head_dim,
-                 scratch.scores,
-                 {now->v, v_bytes}},
-                num_rows);
+    find_rows(segment, first_key, lanes, rows);
+    ScoreArgs to_score{};
+    to_score.k = rows.k;
+    to_score.begin = lanes.begin / 8 * 8;
+    to_score.end = (lanes.end + 7) / 8 * 8;
+    to_score.q = scratch.q;
+    to_score.q_bytes = q_bytes;
+    to_score.dim = problem.head_dim;
+    to_score.scores = scratch.scores;
+    to_score.touch_bytes = problem.head_dim * size_of(problem.k_type);
+    steps.score(to_score, num_rows);
+
     const bool masked = weigh(segment, steps, first_key, lanes, out_floats);
-    steps.accumulate({now->v,
-                      lanes.begin,
-                      lanes.end,
-                      scratch.scores,
-                      scratch.weights,
-                      scratch.zero_row,
-                      problem.v_head_dim,
-                      scratch.out,
-                      out_floats,
-                      {more ? next->k : nullptr, k_bytes}},
-                     num_rows, masked);
-    std::swap(now, next);
+
+    AccumulateArgs to_add{};
+    to_add.v = rows.v;
+    to_add.begin = lanes.begin;
+    to_add.end = lanes.end;
+    to_add.weights = scratch.scores;
+    to_add.bf16_weights = scratch.weights;
+    to_add.zero_row = scratch.zero_row;
+    to_add.dim = problem.v_head_dim;
+    to_add.out = scratch.out;
+    to_add.out_floats = out_floats;
+    to_add.touch_bytes = problem.v_head_dim * size_of(problem.v_type);
+    steps.accumulate(to_add, num_rows, masked);
   }
 
   for (std::int64_t i = 0; i < num_rows * out_floats; i += kPair) {

@@ -3,7 +3,7 @@
 //
 // A segment is a run of keys of one output tile. Its rows are the G query heads
 // of a KV head times the queries, packed, so that K and V are read once for all
-// of them. Keys are taken in blocks of kBlock that begin at multiples of kBlock;
+// of them. Keys are taken in blocks of kBlock cut at multiples of kBlock;
 // every row's arithmetic is the same whatever rows stand beside it.
 #pragma once
 
@@ -13,8 +13,9 @@
 
 namespace leanattn::cpu {
 
-/// Keys scored together; a LeanTile is a whole number of blocks.
-inline constexpr std::int64_t kBlock = 64;
+/// Most keys of a block. K and V are read in turns of a block; the longer the turns, the
+/// better a processor's prefetchers keep up.
+inline constexpr std::int64_t kBlock = 256;
 /// Most packed query rows of an output tile.
 inline constexpr std::int64_t kMaxRows = 64;
 /// Bytes to which rows in scratch are padded: the widest vector.

@@ -8,36 +8,29 @@
 #endif
 
 #include "cpu/rows-inl.h"
-#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace leanattn::cpu {
 namespace {
 namespace HWY_NAMESPACE {
 
-/// Rows of memory to fetch while computing: the ones the next step reads.
-struct Ahead {
-  const void* const* rows = nullptr;  // [kBlock]; nullptr: nothing to fetch
-  std::int64_t bytes = 0;             // of a row
-};
-
-HWY_INLINE HWY_ATTR void fetch(const Ahead& ahead, std::int64_t begin, std::int64_t end) {
-  if (ahead.rows == nullptr) return;
-  for (std::int64_t j = begin; j < end; ++j) {
-    const char* row = static_cast<const char*>(ahead.rows[j]);
-    for (std::int64_t byte = 0; byte < ahead.bytes; byte += 64) hwy::Prefetch(row + byte);
-  }
+/// Reads a byte of every cache line of a row, in order. Memory is fastest when it is
+/// asked for in ascending order by plain loads, which the register tiles' own
+/// order is not; software prefetches stop at half the bandwidth.
+HWY_INLINE HWY_ATTR void touch(const void* row, std::int64_t bytes) {
+  const volatile char* byte = static_cast<const char*>(row);
+  for (std::int64_t i = 0; i < bytes; i += 64) (void)byte[i];
 }
 
 struct ScoreArgs {
-  const void* const* k;  // [kBlock] key rows
-  std::int64_t begin;    // first key, a multiple of 8
-  std::int64_t end;      // past the last, a multiple of 8
-  const void* q;         // packed rows
-  std::int64_t q_bytes;  // from one packed row to the next
-  std::int64_t dim;      // elements of a key
-  float* scores;         // [rows][kBlock]
-  Ahead ahead;
+  const void* const* k;      // [kBlock] key rows
+  std::int64_t begin;        // first key, a multiple of 8
+  std::int64_t end;          // past the last, a multiple of 8
+  const void* q;             // packed rows
+  std::int64_t q_bytes;      // from one packed row to the next
+  std::int64_t dim;          // elements of a key
+  float* scores;             // [rows][kBlock]
+  std::int64_t touch_bytes;  // of a key, on the first pass over the block; else 0
 };
 
 /// Keys of any type as floats: acc += key·q over one pair of vectors.
@@ -68,7 +61,7 @@ struct Bf16Keys {
 #endif
 
 /// One step of the dot products: elements [i, i + kPair) of kKeys keys and kRows
-/// queries. `keys[j]` points at those elements.
+/// queries. `keys[j]` points at those elements of key j.
 template <class Keys, int kRows, int kKeys>
 HWY_INLINE HWY_ATTR void score_step(V (&acc)[kRows][kKeys], const void* const (&keys)[kKeys],
                                     const typename Keys::Query* const (&q)[kRows], std::int64_t i) {
@@ -116,7 +109,6 @@ HWY_NOINLINE HWY_ATTR void score_rows(const ScoreArgs& args) {
                                                          r * args.q_bytes);
   }
   for (std::int64_t j = args.begin; j < args.end; j += kKeys) {
-    fetch(args.ahead, j, j + kKeys);
     V acc[kRows][kKeys];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -124,10 +116,22 @@ HWY_NOINLINE HWY_ATTR void score_rows(const ScoreArgs& args) {
       for (int n = 0; n < kKeys; ++n) acc[r][n] = hn::Zero(d);
     }
     const void* keys[kKeys];
-    for (std::int64_t i = 0; i < whole; i += kPair) {
+    if constexpr (kRows == 1) {
+      // Key by key: the loads are in the order of memory by themselves.
 #pragma GCC unroll 16
-      for (int n = 0; n < kKeys; ++n) keys[n] = static_cast<const Element*>(args.k[j + n]) + i;
-      score_step<Keys, kRows, kKeys>(acc, keys, q, i);
+      for (int n = 0; n < kKeys; ++n) {
+        const auto* key = static_cast<const Element*>(args.k[j + n]);
+        for (std::int64_t i = 0; i < whole; i += kPair) {
+          Keys::add(acc[0][n], Keys::load(key + i), q[0] + i);
+        }
+      }
+    } else {
+      for (int n = 0; n < kKeys; ++n) touch(args.k[j + n], args.touch_bytes);
+      for (std::int64_t i = 0; i < whole; i += kPair) {
+#pragma GCC unroll 16
+        for (int n = 0; n < kKeys; ++n) keys[n] = static_cast<const Element*>(args.k[j + n]) + i;
+        score_step<Keys, kRows, kKeys>(acc, keys, q, i);
+      }
     }
     if (whole < args.dim) {
       Tail<typename Keys::KeyRows> tail[kKeys];
@@ -163,7 +167,7 @@ HWY_ATTR void score(ScoreArgs args, std::int64_t rows) {
     rows -= now;
     args.q = static_cast<const char*>(args.q) + now * args.q_bytes;
     args.scores += now * kBlock;
-    args.ahead = {};
+    args.touch_bytes = 0;
   }
 }
 

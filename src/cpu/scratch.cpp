@@ -33,7 +33,7 @@ Scratch carve(const Problem& problem, std::int64_t tile_m, Carver& carver) {
   scratch.max = carver.take<float>(tile_m);
   scratch.sum = carver.take<float>(tile_m);
   scratch.zero_row = carver.take<float>(padded_floats(problem.v_head_dim));
-  scratch.rows = carver.take<BlockRows>(2);
+  scratch.rows = carver.take<BlockRows>(1);
   return scratch;
 }
 

@@ -48,13 +48,13 @@ HWY_INLINE HWY_ATTR V soft_capped(V s, float cap) {
 }
 
 /// Applies scale, softcap, ALiBi, bias and tree mask to one row's scores of the
-/// block that begins at key `first_key`; hidden keys become −∞. Returns whether
-/// bias or tree hid any of [visible.begin, visible.end).
+/// block that begins at key `first_key`; hidden keys become −∞. `lanes` are whole
+/// vectors around `visible`. Returns whether bias or tree hid any visible lane.
 HWY_ATTR bool apply_rules(const Segment& segment, const RowRules& row, std::int64_t first_key,
-                          Range visible, float* scores) {
+                          Range lanes, Range visible, float* scores) {
   const ScoreRules& rules = segment.problem->rules;
   const V scale = hn::Set(d, segment.scale);
-  for (std::int64_t j = 0; j < kBlock; j += kLanes) {
+  for (std::int64_t j = lanes.begin; j < lanes.end; j += kLanes) {
     V s = hn::Mul(hn::Load(d, scores + j), scale);
     if (rules.softcap > 0) s = soft_capped(s, rules.softcap);
     hn::Store(s, d, scores + j);
@@ -70,17 +70,18 @@ HWY_ATTR bool apply_rules(const Segment& segment, const RowRules& row, std::int6
   return hid;
 }
 
-/// One online-softmax step of one row. `scores` become weights; lanes outside
-/// `visible`, and those at −∞, weigh nothing: 0, or kHidden if `masked`.
+/// One online-softmax step of one row. Scores in `lanes`, which are whole vectors,
+/// become weights; those outside `visible`, and those at −∞, weigh nothing: 0, or
+/// kHidden if `masked`.
 /// `to_base2` turns scores into base-2 scores. O is rescaled if the maximum grew.
-HWY_ATTR void softmax_step(float* scores, Range visible, float to_base2, bool masked, float& max,
-                           float& sum, float* out, std::int64_t out_floats) {
+HWY_ATTR void softmax_step(float* scores, Range lanes, Range visible, float to_base2, bool masked,
+                           float& max, float& sum, float* out, std::int64_t out_floats) {
   const V factor = hn::Set(d, to_base2);
   const V minus_infinity = hn::Set(d, -kInfinity);
   const V first = hn::Set(d, static_cast<float>(visible.begin));
   const V end = hn::Set(d, static_cast<float>(visible.end));
   V block_max = minus_infinity;
-  for (std::int64_t j = 0; j < kBlock; j += kLanes) {
+  for (std::int64_t j = lanes.begin; j < lanes.end; j += kLanes) {
     const V lane = hn::Iota(d, static_cast<float>(j));
     const auto inside = hn::And(hn::Ge(lane, first), hn::Lt(lane, end));
     const V s = hn::IfThenElse(inside, hn::Mul(hn::Load(d, scores + j), factor), minus_infinity);
@@ -94,7 +95,7 @@ HWY_ATTR void softmax_step(float* scores, Range visible, float to_base2, bool ma
   // A maximum of −∞ has no keys to weigh; subtracting it would make NaN of −∞.
   const V reference = hn::Set(d, now == -kInfinity ? 0.0f : now);
   V weight_sum = hn::Zero(d);
-  for (std::int64_t j = 0; j < kBlock; j += kLanes) {
+  for (std::int64_t j = lanes.begin; j < lanes.end; j += kLanes) {
     const V s = hn::Load(d, scores + j);
     const auto hidden = hn::Eq(s, minus_infinity);
     const V weight = exp2_not_above_one(hn::Sub(s, reference));
@@ -116,8 +117,8 @@ HWY_ATTR void softmax_step(float* scores, Range visible, float to_base2, bool ma
 
 #if LEANATTN_BF16_PRODUCTS
 /// Weights as bf16, hidden ones as 0.
-HWY_INLINE HWY_ATTR void round_weights(const float* weights, std::uint16_t* rounded) {
-  for (std::int64_t j = 0; j < kBlock; j += 2 * kLanes) {
+HWY_INLINE HWY_ATTR void round_weights(const float* weights, Range lanes, std::uint16_t* rounded) {
+  for (std::int64_t j = lanes.begin / kPair * kPair; j < lanes.end; j += kPair) {
     const __m512 zero = _mm512_setzero_ps();
     const __m512 low = _mm512_max_ps(zero, _mm512_load_ps(weights + j));
     const __m512 high = _mm512_max_ps(zero, _mm512_load_ps(weights + j + kLanes));
