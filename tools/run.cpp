@@ -156,11 +156,12 @@ void print_report(const ProblemFile& problem, const Plan& plan,
     fmt::print("done (the file has no 'out' to compare with)\n");
     return;
   }
-  fmt::print(
-      "{}  {}; {:.2g}% of the tolerance\n     cosine difference {:.2g}\n"
-      "     tolerance: {}\n",
-      difference->within ? "same" : "OFF ", difference->worst, 100 * difference->share,
-      difference->cosine_difference, tolerance_source(problem.arguments()));
+  const std::string share = difference->within
+                                ? fmt::format("{:.2g}% of the tolerance", 100 * difference->share)
+                                : fmt::format("{:.2g} times the tolerance", difference->share);
+  fmt::print("{}  {}; {}\n     cosine difference {:.2g}\n     tolerance: {}\n",
+             difference->within ? "same" : "OFF ", difference->worst, share,
+             difference->cosine_difference, tolerance_source(problem.arguments()));
 }
 
 Json run_file(const std::string& path, const Options& options, Session& session) {
