@@ -194,9 +194,9 @@ Json json_of_overhead(const std::vector<Overhead>& overheads) {
   return json;
 }
 
-Json preamble(const Session& session, const Backend& chosen, const MachineFacts& facts,
+Json preamble(const Invocation& invocation, const Backend& chosen, const MachineFacts& facts,
               const MeasureOptions& measured) {
-  return {{"command", session.command_line},
+  return {{"command", invocation.command_line},
           {"date", utc_now()},
           {"commit", source_commit()},
           {"compiler", compiler()},
@@ -220,7 +220,7 @@ void run_overhead(const MeasureOptions& measured, ElementType type, Json& json) 
   json["results"].push_back(json_of_overhead(overheads));
 }
 
-void run_bench(const Options& options, Session& session) {
+void run_bench(const Options& options, Invocation& invocation) {
   const std::vector<Workload> workloads = chosen_workloads(options);
   const bool overhead = asked_for(options, std::string(kOverhead), true);
   check(!workloads.empty() || overhead, "--filter is '", options.filter,
@@ -236,7 +236,7 @@ void run_bench(const Options& options, Session& session) {
   measured.min_rounds = options.quick ? 5 : 7;
   measured.quick = options.quick;
 
-  Json json = preamble(session, chosen, facts, measured);
+  Json json = preamble(invocation, chosen, facts, measured);
   fmt::print("{}, backend {} ({}), {} thread{}\n", facts.cpu, chosen.name(),
              chosen.machine().description, measured.num_threads,
              measured.num_threads == 1 ? "" : "s");
@@ -262,7 +262,7 @@ void run_bench(const Options& options, Session& session) {
     print_result(result);
     std::fflush(stdout);
     json["results"].push_back(json_of(result));
-    if (!result.within()) session.exit_status = 1;
+    if (!result.within()) invocation.exit_status = 1;
   }
   if (overhead) run_overhead(measured, asked_type, json);
   if (options.json.empty()) return;
@@ -274,7 +274,7 @@ void run_bench(const Options& options, Session& session) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Session& session) {
+void add_bench(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("bench", "measure the partitions on this machine");
   command->footer(kFooter);
@@ -288,11 +288,11 @@ void add_bench(CLI::App& app, Session& session) {
   command->add_option("--json", options->json, "also write everything to this file");
   command->add_flag("--quick", options->quick, "a few workloads, a few seconds");
   command->add_flag("--list", options->list, "show the workloads");
-  command->callback([options, &session] {
+  command->callback([options, &invocation] {
     if (options->list) {
       print_list();
     } else {
-      run_bench(*options, session);
+      run_bench(*options, invocation);
     }
   });
 }

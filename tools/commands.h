@@ -8,16 +8,16 @@
 namespace leanattn::tools {
 
 /// What commands share.
-struct Session {
+struct Invocation {
   std::string command_line;  // as it was typed
   int exit_status = 0;       // 0: fine; 1: ran, and the answer was wrong
 };
 
-// Adds a command to `app`, which runs it after parsing. `session` outlives `app`.
-void add_info(CLI::App& app, Session& session);
-void add_run(CLI::App& app, Session& session);
-void add_verify(CLI::App& app, Session& session);
-void add_plan(CLI::App& app, Session& session);
-void add_bench(CLI::App& app, Session& session);
+// Adds a command to `app`, which runs it after parsing. `invocation` outlives `app`.
+void add_info(CLI::App& app, Invocation& invocation);
+void add_run(CLI::App& app, Invocation& invocation);
+void add_verify(CLI::App& app, Invocation& invocation);
+void add_plan(CLI::App& app, Invocation& invocation);
+void add_bench(CLI::App& app, Invocation& invocation);
 
 }  // namespace leanattn::tools

@@ -101,7 +101,7 @@ void print_info(const MachineFacts& facts, const std::vector<Measured>& measured
 
 }  // namespace
 
-void add_info(CLI::App& app, Session&) {
+void add_info(CLI::App& app, Invocation&) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("info", "backends, instruction set, cores, read bandwidth");

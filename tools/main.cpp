@@ -11,7 +11,7 @@
 
 namespace {
 
-using leanattn::tools::Session;
+using leanattn::tools::Invocation;
 
 constexpr const char* kDescription =
     "Exact attention for the decode phase of transformers, with equal shares for every worker.";
@@ -52,19 +52,19 @@ int report(std::string sentence) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Session session{command_line(argc, argv), 0};
+  Invocation invocation{command_line(argc, argv), 0};
   CLI::App app{kDescription, "leanattn"};
   app.set_version_flag("--version", "leanattn " LEANATTN_VERSION);
   app.footer(kExamples);
   app.require_subcommand(1);
-  leanattn::tools::add_info(app, session);
-  leanattn::tools::add_run(app, session);
-  leanattn::tools::add_verify(app, session);
-  leanattn::tools::add_plan(app, session);
-  leanattn::tools::add_bench(app, session);
+  leanattn::tools::add_info(app, invocation);
+  leanattn::tools::add_run(app, invocation);
+  leanattn::tools::add_verify(app, invocation);
+  leanattn::tools::add_plan(app, invocation);
+  leanattn::tools::add_bench(app, invocation);
   try {
     app.parse(argc, argv);
-    return std::fflush(stdout) == 0 ? session.exit_status : report("stdout cannot be written");
+    return std::fflush(stdout) == 0 ? invocation.exit_status : report("stdout cannot be written");
   } catch (const CLI::Success& success) {  // --help and --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {

@@ -140,7 +140,7 @@ void write_file(const std::string& path, const std::string& text) {
   check(!stream.fail(), path, " cannot be written");
 }
 
-void run_plan(const Options& options, const Session& session) {
+void run_plan(const Options& options, const Invocation& invocation) {
   const Shape shape = shape_of(options);
   const OwnedTileMap owned(shape);
   const TileMap& map = owned.map();
@@ -153,7 +153,7 @@ void run_plan(const Options& options, const Session& session) {
   }
   const std::string caption = caption_of(shape, options.workers);
   if (!options.svg.empty()) {
-    write_file(options.svg, draw_svg(schedules, map, caption, session.command_line));
+    write_file(options.svg, draw_svg(schedules, map, caption, invocation.command_line));
   }
   if (options.json) {
     nlohmann::ordered_json json = {{"shape", caption}, {"schedules", nlohmann::json::array()}};
@@ -172,7 +172,7 @@ void run_plan(const Options& options, const Session& session) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Session& session) {
+void add_plan(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("plan", "draw who computes what for a shape");
   command->footer(kFooter);
@@ -198,7 +198,7 @@ void add_plan(CLI::App& app, Session& session) {
                       "keys of a LeanTile (default: the paper's, 256 at head_dim 64, else 128)");
   command->add_option("--svg", options->svg, "also write the picture to this file");
   command->add_flag("--json", options->json, "print the segments for a machine");
-  command->callback([options, &session] { run_plan(*options, session); });
+  command->callback([options, &invocation] { run_plan(*options, invocation); });
 }
 
 }  // namespace leanattn::tools

@@ -164,7 +164,7 @@ void print_report(const ProblemFile& problem, const Plan& plan,
              difference->cosine_difference, tolerance_source(problem.arguments()));
 }
 
-Json run_file(const std::string& path, const Options& options, Session& session) {
+Json run_file(const std::string& path, const Options& options, Invocation& invocation) {
   const CacheOrder order = options.layout == "hnd" ? CacheOrder::kHnd : CacheOrder::kNhd;
   const ProblemFile problem(Safetensors::read(path), order);
   check(problem.expected_lse() == nullptr || problem.expected_out() != nullptr, path,
@@ -177,9 +177,9 @@ Json run_file(const std::string& path, const Options& options, Session& session)
 
   std::optional<Difference> difference;
   if (problem.expected_out() != nullptr) difference = compare_with_file(problem, rules);
-  if (difference && !difference->within) session.exit_status = 1;
+  if (difference && !difference->within) invocation.exit_status = 1;
   if (!options.out.empty()) {
-    write_safetensors(options.out, problem.answer(), {{"made_by", session.command_line}});
+    write_safetensors(options.out, problem.answer(), {{"made_by", invocation.command_line}});
   }
   if (!options.json) {
     print_report(problem, plan, difference);
@@ -196,20 +196,20 @@ Json run_file(const std::string& path, const Options& options, Session& session)
   return json;
 }
 
-void run_files(const Options& options, Session& session) {
+void run_files(const Options& options, Invocation& invocation) {
   check(options.out.empty() || options.files.size() == 1, "--out is '", options.out, "', but ",
         options.files.size(), " files are given; one is needed");
   Json all = Json::array();
   for (const std::string& path : options.files) {
     if (!options.json && path != options.files.front()) fmt::print("\n");
-    all.push_back(run_file(path, options, session));
+    all.push_back(run_file(path, options, invocation));
   }
   if (options.json) fmt::print("{}\n", all.dump(2));
 }
 
 }  // namespace
 
-void add_run(CLI::App& app, Session& session) {
+void add_run(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "compute the problem in a safetensors file");
   command->footer(kFooter);
@@ -233,7 +233,7 @@ void add_run(CLI::App& app, Session& session) {
                     "a row's bits depend on its own inputs only");
   command->add_option("--out", options->out, "write out and lse to this safetensors file");
   command->add_flag("--json", options->json, "print for a machine");
-  command->callback([options, &session] { run_files(*options, session); });
+  command->callback([options, &invocation] { run_files(*options, invocation); });
 }
 
 }  // namespace leanattn::tools

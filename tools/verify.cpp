@@ -41,7 +41,7 @@ std::string repeat_command(const Options& options, std::uint64_t seed) {
   return command;
 }
 
-void run_cases(const Options& options, Session& session) {
+void run_cases(const Options& options, Invocation& invocation) {
   check(options.cases >= 0, "--cases is ", options.cases, "; 0 or more is needed");
   // The library reads this when it first chooses an instruction set.
   if (!options.isa.empty()) ::setenv("LEANATTN_ISA", options.isa.c_str(), 1);
@@ -76,12 +76,12 @@ void run_cases(const Options& options, Session& session) {
   bar.clear();
   if (refused > 0) fmt::print("{} refused by the backend as unsupported\n", refused);
   fmt::print("{} passed, {} failed\n", passed, failed);
-  if (failed > 0) session.exit_status = 1;
+  if (failed > 0) invocation.exit_status = 1;
 }
 
 }  // namespace
 
-void add_verify(CLI::App& app, Session& session) {
+void add_verify(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("verify", "check random problems against the double-precision reference");
@@ -93,7 +93,7 @@ void add_verify(CLI::App& app, Session& session) {
                       "the widest instruction set to use, as LEANATTN_ISA (see leanattn info)");
   command->add_flag("--keep-going", options->keep_going, "do not stop after 20 failures");
   command->add_flag("--verbose", options->verbose, "describe passing cases too");
-  command->callback([options, &session] { run_cases(*options, session); });
+  command->callback([options, &invocation] { run_cases(*options, invocation); });
 }
 
 }  // namespace leanattn::tools
