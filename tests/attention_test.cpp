@@ -31,7 +31,7 @@ std::vector<std::string> instruction_sets_here() {
 
 class EveryInstructionSet : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryInstructionSet, ::testing::ValuesIn(instruction_sets_here()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& isa) { return isa.param; });
 
 TEST_P(EveryInstructionSet, ComputesRandomProblems) {
   const ForcedIsa forced(GetParam());
