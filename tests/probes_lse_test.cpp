@@ -17,7 +17,8 @@ TEST_P(Lse, IsTheNaturalLogOfTheCount) {
     const Case problem = build_case(spec);
     decode(problem.arguments);
     for (const float lse : read_output(problem).lse) {
-      EXPECT_NEAR(lse, std::log(static_cast<double>(n)), 1e-6 * (1 + n / 1000.0));
+      EXPECT_NEAR(lse, std::log(static_cast<double>(n)),
+                  1e-6 * (1 + static_cast<double>(n) / 1000));
     }
   }
 }
