@@ -8,7 +8,7 @@ CLANG_TIDY ?= clang-tidy-14
 
 release := build/release
 leanattn := $(release)/tools/leanattn
-sources = $(shell find include src tools tests fuzz examples bench -name '*.h' -o -name '*.cpp')
+sources = $(shell find $(wildcard include src tools tests fuzz examples bench) -name "*.h" -o -name "*.cpp")
 
 .DEFAULT_GOAL := help
 .PHONY: help run test build bench format check-format tidy check-install sanitize asan tsan fuzz clean
