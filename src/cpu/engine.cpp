@@ -164,6 +164,7 @@ class ThreadOfCall {
   /// Whether all of the tile's LeanTiles have arrived with these. The counter is the
   /// one of the tile's owner, who owns no other tile that others share.
   [[nodiscard]] bool arrive_last(const OutputTile& tile, Range ids) const {
+    if (ids == tile.lean_tiles) return true;
     const std::int64_t owner = worker_of(plan_.partition, map_, tile, tile.lean_tiles.begin);
     const std::int64_t arrived =
         counter(1 + owner).fetch_add(ids.size(), std::memory_order_acq_rel) + ids.size();
