@@ -124,5 +124,38 @@ TEST_P(Workspaces, TwoPlansMayUseOneInTurn) {
   }
 }
 
+// Numbers whose products pass 64 bits are refused, not wrapped.
+TEST(AbsurdNumbers, AreRefusedWhenPlanning) {
+  constexpr std::int64_t kAbsurd = std::int64_t{1} << 62;
+  const Case problem = build_case([] {
+    CaseSpec spec;
+    spec.lengths = {300};
+    spec.q_lens = {1};
+    spec.num_kv_heads = 2;
+    return spec;
+  }());
+  const Problem asked = problem_of(problem.arguments);
+  for (const PartitionChoice partition :
+       {PartitionChoice::kAuto, PartitionChoice::kOneTile, PartitionChoice::kFixedSplit,
+        PartitionChoice::kStreamK}) {
+    PlanOptions options;
+    options.partition = partition;
+    if (partition == PartitionChoice::kFixedSplit) {
+      options.num_splits = kAbsurd;
+      EXPECT_THROW((void)plan(asked, options), InvalidArgument);
+    } else if (partition == PartitionChoice::kStreamK) {
+      options.num_workers = kAbsurd;
+      EXPECT_THROW((void)plan(asked, options), InvalidArgument);
+    }
+    options = {};
+    options.partition = partition;
+    options.batch_invariant = true;
+    Problem large = asked;
+    large.max_kv_len = std::int64_t{1} << 48;
+    large.batch = large.num_queries = std::int64_t{1} << 40;
+    EXPECT_THROW((void)plan(large, options), InvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace leanattn::testing
