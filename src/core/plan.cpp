@@ -1,7 +1,6 @@
 // plan, explain, and the calls that go through a plan.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <new>
 
@@ -87,6 +86,28 @@ void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& opt
   plan.num_threads = std::min(plan.num_threads, plan.partition.num_workers);
 }
 
+/// LeanTiles, workers, partials and their bytes are counted in 64 bits, and a LeanTile
+/// times the workers must fit (see share_of); refused here, in floating point,
+/// before anything is multiplied.
+void check_counts(const Plan& plan, const PlanOptions& options) {
+  constexpr double kMost = 0x1p62;
+  const auto count = [](std::int64_t n) { return std::max(1.0, static_cast<double>(n)); };
+  const double tiles = count(max_output_tiles(plan.problem, plan.kernel.tile_m));
+  const double keys = count(plan.problem.max_kv_len);
+  const double workers = std::max(count(options.num_workers), count(plan.num_threads));
+  const double splits = count(options.num_splits);
+  check(workers * count(plan.kernel.scratch_bytes + 64) < kMost, "num_workers is ",
+        options.num_workers, " on ", plan.num_threads,
+        " threads; their scratch must stay below 2^62 bytes");
+  check(tiles * splits * keys < kMost && tiles * keys * workers < kMost, "num_splits is ",
+        options.num_splits, " and num_workers ", options.num_workers, " for ", tiles,
+        " output tiles of up to ", keys, " keys; LeanTiles times workers must stay below 2^62");
+  const double partials = plan.batch_invariant ? tiles * keys : tiles * splits + 2 * workers;
+  check(partials * 4.0 * count(partial_floats(plan)) < kMost, "max_kv_len is ",
+        plan.problem.max_kv_len, " for ", tiles, " output tiles in ", splits,
+        " splits; their partials must stay below 2^62 bytes");
+}
+
 std::string microseconds(double seconds) {
   std::ostringstream text;
   text.precision(3);
@@ -148,13 +169,9 @@ Plan plan(const Problem& problem, const PlanOptions& options) {
 
   const Machine machine = plan.backend->machine();
   plan.num_threads = options.num_threads > 0 ? options.num_threads : machine.num_workers;
+  check_counts(plan, options);
   choose_partition(plan, machine, options);
 
-  const std::int64_t lean_tiles =
-      max_output_tiles(problem, plan.kernel.tile_m) * ceil_div(problem.max_kv_len, plan.tile_n);
-  check(lean_tiles < std::numeric_limits<std::int64_t>::max() / (plan.partition.num_workers + 1),
-        "num_workers is ", plan.partition.num_workers, " for ", lean_tiles,
-        " LeanTiles; their product must stay below 2^63");
   plan.workspace_bytes = workspace_layout(plan).bytes;
   return plan;
 }

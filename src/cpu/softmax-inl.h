@@ -111,7 +111,8 @@ HWY_ATTR void softmax_step(float* scores, Range lanes, Range visible, float to_b
       hn::Store(hn::Mul(hn::Load(d, out + i), by), d, out + i);
     }
   }
-  max = now;
+  // Scores of NaN raise no maximum; their row must not pass for empty.
+  max = now == -kInfinity && block_sum != 0.0f ? 0.0f : now;
   sum += block_sum;
 }
 
