@@ -27,8 +27,15 @@ struct AccumulateArgs {
   std::int64_t dim;  // elements of a value
   float* out;        // [rows][out_floats] in the order of V's vectors
   std::int64_t out_floats;
-  std::int64_t touch_bytes;  // of a value, on the first pass over the block; else 0
+  Stream stream;  // of the values, on the first pass over the block
+  bool touch;     // whether one pass does not read whole rows
 };
+
+/// Keeps the stream of values going at key j.
+HWY_INLINE HWY_ATTR void follow(const AccumulateArgs& args, std::int64_t j) {
+  if (args.touch && j < args.end) args.stream.touch(j);
+  args.stream.run_ahead(j);
+}
 
 template <int kRows, int kVectors>
 HWY_INLINE HWY_ATTR void load_out(V (&acc)[kRows][kVectors], const AccumulateArgs& args,
@@ -74,7 +81,7 @@ HWY_NOINLINE HWY_ATTR void FloatValues<Rows>::columns(const AccumulateArgs& args
     if constexpr (kMasked) {
       if (args.weights[j] == kHidden) continue;
     }
-    touch(args.v[j], args.touch_bytes);
+    follow(args, j);
     const auto* row = static_cast<const typename Rows::Element*>(args.v[j]) + i;
     Pair value[kPairs];
     if constexpr (kTail) {
@@ -120,8 +127,8 @@ struct Bf16Values {
     for (std::int64_t j = args.begin & ~std::int64_t{1}; j < args.end; j += 2) {
       const void* even_row = row(args, j, kMasked);
       const void* odd_row = row(args, j + 1, kMasked);
-      touch(even_row, args.touch_bytes);
-      touch(odd_row, args.touch_bytes);
+      follow(args, j);
+      follow(args, j + 1);
       Tail<Bf16Rows> tail[2];
       const std::uint16_t* even = static_cast<const std::uint16_t*>(even_row) + i;
       const std::uint16_t* odd = static_cast<const std::uint16_t*>(odd_row) + i;
@@ -168,7 +175,7 @@ template <class Values, int kRows, int kPairs, bool kMasked>
 HWY_ATTR std::int64_t accumulate_pairs(AccumulateArgs& args, std::int64_t i) {
   for (; i + kPairs * kPair <= args.dim; i += kPairs * kPair) {
     Values::template columns<kRows, kPairs, false, kMasked>(args, i);
-    args.touch_bytes = 0;
+    args.stream = {};
   }
   if constexpr (kPairs > 1) return accumulate_pairs<Values, kRows, kPairs / 2, kMasked>(args, i);
   return i;
@@ -177,7 +184,7 @@ HWY_ATTR std::int64_t accumulate_pairs(AccumulateArgs& args, std::int64_t i) {
 template <class Values, int kRows, bool kMasked>
 HWY_ATTR void accumulate_rows(AccumulateArgs args) {
   constexpr int kPairs = pairs_at_once(kRows);
-  if (args.dim <= kPairs * kPair) args.touch_bytes = 0;  // one pass reads whole rows
+  args.touch = args.dim > kPairs * kPair;
   const std::int64_t i = accumulate_pairs<Values, kRows, kPairs, kMasked>(args, 0);
   if (i < args.dim) Values::template columns<kRows, 1, true, kMasked>(args, i);
 }
@@ -203,7 +210,7 @@ HWY_ATTR void accumulate(AccumulateArgs args, std::int64_t rows, bool masked) {
     args.weights += now * kBlock;
     args.bf16_weights += now * kBlock;
     args.out += now * args.out_floats;
-    args.touch_bytes = 0;
+    args.stream = {};
   }
 }
 

@@ -21,7 +21,7 @@ constexpr double kMergeSeconds = 0.2e-6;
 
 /// Keys of a LeanTile, and of one whose partial stands alone (batch_invariant).
 constexpr std::int64_t kTileN = 64;
-constexpr std::int64_t kTileNInvariant = 4 * kBlock;
+constexpr std::int64_t kTileNInvariant = 2 * kBlock;
 
 class CpuBackend final : public Backend {
  public:

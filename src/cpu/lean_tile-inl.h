@@ -167,9 +167,11 @@ HWY_ATTR void run_segment(const Segment& segment) {
     to_score.q_bytes = q_bytes;
     to_score.dim = problem.head_dim;
     to_score.scores = scratch.scores;
-    to_score.touch_bytes = problem.head_dim * size_of(problem.k_type);
+    to_score.stream = Stream(rows.k, problem.head_dim * size_of(problem.k_type));
     steps.score(to_score, num_rows);
 
+    const Stream values(rows.v, problem.v_head_dim * size_of(problem.v_type));
+    values.start(lanes);
     const bool masked = weigh(segment, steps, first_key, lanes, out_floats);
 
     AccumulateArgs to_add{};
@@ -182,7 +184,7 @@ HWY_ATTR void run_segment(const Segment& segment) {
     to_add.dim = problem.v_head_dim;
     to_add.out = scratch.out;
     to_add.out_floats = out_floats;
-    to_add.touch_bytes = problem.v_head_dim * size_of(problem.v_type);
+    to_add.stream = values;
     steps.accumulate(to_add, num_rows, masked);
   }
 

@@ -15,7 +15,7 @@ namespace leanattn::cpu {
 
 /// Most keys of a block. K and V are read in turns of a block; the longer the turns, the
 /// better a processor's prefetchers keep up.
-inline constexpr std::int64_t kBlock = 256;
+inline constexpr std::int64_t kBlock = 512;
 /// Most packed query rows of an output tile.
 inline constexpr std::int64_t kMaxRows = 64;
 /// Bytes to which rows in scratch are padded: the widest vector.

@@ -8,29 +8,22 @@
 #endif
 
 #include "cpu/rows-inl.h"
+#include "cpu/stream-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace leanattn::cpu {
 namespace {
 namespace HWY_NAMESPACE {
 
-/// Reads a byte of every cache line of a row, in order. Memory is fastest when it is
-/// asked for in ascending order by plain loads, which the register tiles' own
-/// order is not; software prefetches stop at half the bandwidth.
-HWY_INLINE HWY_ATTR void touch(const void* row, std::int64_t bytes) {
-  const volatile char* byte = static_cast<const char*>(row);
-  for (std::int64_t i = 0; i < bytes; i += 64) (void)byte[i];
-}
-
 struct ScoreArgs {
-  const void* const* k;      // [kBlock] key rows
-  std::int64_t begin;        // first key, a multiple of 8
-  std::int64_t end;          // past the last, a multiple of 8
-  const void* q;             // packed rows
-  std::int64_t q_bytes;      // from one packed row to the next
-  std::int64_t dim;          // elements of a key
-  float* scores;             // [rows][kBlock]
-  std::int64_t touch_bytes;  // of a key, on the first pass over the block; else 0
+  const void* const* k;  // [kBlock] key rows
+  std::int64_t begin;    // first key, a multiple of 8
+  std::int64_t end;      // past the last, a multiple of 8
+  const void* q;         // packed rows
+  std::int64_t q_bytes;  // from one packed row to the next
+  std::int64_t dim;      // elements of a key
+  float* scores;         // [rows][kBlock]
+  Stream stream;         // of the keys, on the first pass over the block
 };
 
 /// Keys of any type as floats: acc += key·q over one pair of vectors.
@@ -120,13 +113,17 @@ HWY_NOINLINE HWY_ATTR void score_rows(const ScoreArgs& args) {
       // Key by key: the loads are in the order of memory by themselves.
 #pragma GCC unroll 16
       for (int n = 0; n < kKeys; ++n) {
+        args.stream.run_ahead(j + n);
         const auto* key = static_cast<const Element*>(args.k[j + n]);
         for (std::int64_t i = 0; i < whole; i += kPair) {
           Keys::add(acc[0][n], Keys::load(key + i), q[0] + i);
         }
       }
     } else {
-      for (int n = 0; n < kKeys; ++n) touch(args.k[j + n], args.touch_bytes);
+      for (int n = 0; n < kKeys; ++n) {
+        args.stream.touch(j + n);
+        args.stream.run_ahead(j + n);
+      }
       for (std::int64_t i = 0; i < whole; i += kPair) {
 #pragma GCC unroll 16
         for (int n = 0; n < kKeys; ++n) keys[n] = static_cast<const Element*>(args.k[j + n]) + i;
@@ -167,7 +164,7 @@ HWY_ATTR void score(ScoreArgs args, std::int64_t rows) {
     rows -= now;
     args.q = static_cast<const char*>(args.q) + now * args.q_bytes;
     args.scores += now * kBlock;
-    args.touch_bytes = 0;
+    args.stream = {};
   }
 }
 
