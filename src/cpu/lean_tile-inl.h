@@ -141,6 +141,13 @@ HWY_ATTR bool weigh(const Segment& segment, [[maybe_unused]] const Steps& steps,
   return masked;
 }
 
+/// The rows of K or V of a block, as they come from memory.
+Stream stream_of(const KvView& kv, const TensorView<4>& tensor, const void* const* rows) {
+  const std::int64_t key_bytes =
+      kv.layout == KvLayout::kContiguous ? tensor.strides[1] * size_of(tensor.type) : 0;
+  return Stream::of(rows, tensor.shape[3] * size_of(tensor.type), key_bytes);
+}
+
 HWY_ATTR void run_segment(const Segment& segment) {
   const Problem& problem = *segment.problem;
   const Scratch& scratch = segment.scratch;
@@ -167,10 +174,10 @@ HWY_ATTR void run_segment(const Segment& segment) {
     to_score.q_bytes = q_bytes;
     to_score.dim = problem.head_dim;
     to_score.scores = scratch.scores;
-    to_score.stream = Stream(rows.k, problem.head_dim * size_of(problem.k_type));
+    to_score.stream = stream_of(segment.arguments->kv, segment.arguments->kv.k, rows.k);
     steps.score(to_score, num_rows);
 
-    const Stream values(rows.v, problem.v_head_dim * size_of(problem.v_type));
+    const Stream values = stream_of(segment.arguments->kv, segment.arguments->kv.v, rows.v);
     values.start(lanes);
     const bool masked = weigh(segment, steps, first_key, lanes, out_floats);
 
