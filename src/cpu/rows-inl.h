@@ -37,6 +37,11 @@ inline constexpr int kMostRows = kManyRegisters ? 8 : 4;
 struct Pair {
   V first;
   V second;
+
+  // The constructors that a compiler adds by itself would lack HWY_ATTR, and on Arm
+  // gcc then refuses to inline those of V.
+  HWY_INLINE HWY_ATTR Pair() {}
+  HWY_INLINE HWY_ATTR Pair(V a, V b) : first(a), second(b) {}
 };
 
 /// Vector order to natural order and back, within one pair of vectors: element i
