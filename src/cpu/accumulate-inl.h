@@ -31,9 +31,10 @@ struct AccumulateArgs {
   bool touch;     // whether one pass does not read whole rows
 };
 
-/// Keeps the stream of values going at key j.
+/// Keeps the stream of values going at key j, if it is one of the block's.
 HWY_INLINE HWY_ATTR void follow(const AccumulateArgs& args, std::int64_t j) {
-  if (args.touch && j < args.end) args.stream.touch(j);
+  if (j < args.begin || j >= args.end) return;
+  if (args.touch) args.stream.touch(j);
   args.stream.run_ahead(j);
 }
 

@@ -56,10 +56,11 @@ void find_rows(const Segment& segment, std::int64_t first_key, Range visible, Bl
       in_page = 0;
     }
   }
-  std::fill(rows.k, rows.k + visible.begin, rows.k[visible.begin]);
-  std::fill(rows.v, rows.v + visible.begin, rows.v[visible.begin]);
-  std::fill(rows.k + visible.end, rows.k + kBlock, rows.k[visible.end - 1]);
-  std::fill(rows.v + visible.end, rows.v + kBlock, rows.v[visible.end - 1]);
+  // Complete the first and the last group of lanes.
+  const std::int64_t begin = visible.begin / kLaneGroup * kLaneGroup;
+  const std::int64_t end = ceil_div(visible.end, kLaneGroup) * kLaneGroup;
+  std::fill(rows.k + begin, rows.k + visible.begin, rows.k[visible.begin]);
+  std::fill(rows.k + visible.end, rows.k + end, rows.k[visible.end - 1]);
 }
 
 }  // namespace leanattn::cpu

@@ -6,8 +6,8 @@
 namespace leanattn::cpu {
 
 /// Fills `rows` for keys [first_key + visible.begin, first_key + visible.end) of the
-/// segment; lanes outside repeat the nearest visible key. Reads no page-table
-/// slot but those of visible keys.
+/// segment, and completes groups of lanes of K. Reads no page-table slot but those of
+/// visible keys.
 void find_rows(const Segment& segment, std::int64_t first_key, Range visible, BlockRows& rows);
 
 }  // namespace leanattn::cpu

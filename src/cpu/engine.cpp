@@ -78,8 +78,14 @@ class ThreadOfCall {
     for (std::int64_t id = range.begin; id < range.end;) {
       const OutputTile tile = map_.tile_of(id);
       const Range ids = intersect(range, tile.lean_tiles);
+      const std::int64_t heads = heads_together(tile, {id, range.end});
+      if (heads > 1) {
+        run_heads(tile, heads);
+        id += heads * ids.size();
+        continue;
+      }
       if (plan_.batch_invariant) {
-        run_invariant(worker, tile, ids);
+        run_invariant(tile, ids);
       } else {
         run_segment(worker, tile, ids);
       }
@@ -87,8 +93,37 @@ class ThreadOfCall {
     }
   }
 
-  /// Computes LeanTiles `ids` of `tile` into scratch, as one state.
-  void compute(const OutputTile& tile, Range ids) {
+  /// How many KV heads from `tile` on `range` holds whole, if their keys lie side by side
+  /// and are best read together; else 1. The cuts between heads are not those of
+  /// batch_invariant, which takes none.
+  [[nodiscard]] std::int64_t heads_together(const OutputTile& tile, Range range) const {
+    const Problem& problem = plan_.problem;
+    const KvView& kv = arguments_.kv;
+    const std::int64_t blocks =
+        map_.first_block[tile.sequence + 1] - map_.first_block[tile.sequence];
+    const bool side_by_side =
+        kv.k.strides[2] < kv.k.strides[1] && kv.v.strides[2] < kv.v.strides[1];
+    if (plan_.batch_invariant || blocks != 1 || !side_by_side ||
+        range.begin != tile.lean_tiles.begin) {
+      return 1;
+    }
+    return std::min({max_shared_heads(problem, plan_.kernel.tile_m),
+                     problem.num_kv_heads - tile.kv_head, range.size() / tile.lean_tiles.size()});
+  }
+
+  /// Whole output tiles of `heads` neighbouring KV heads.
+  void run_heads(const OutputTile& first, std::int64_t heads) {
+    compute(first, first.lean_tiles, heads);
+    OutputTile tile = first;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      tile.kv_head = first.kv_head + head;
+      finish(tile, head);
+    }
+  }
+
+  /// Computes LeanTiles `ids` of `tile`, and of the heads after it, into scratch, as one
+  /// state each.
+  void compute(const OutputTile& tile, Range ids, std::int64_t heads = 1) {
     const SequenceShape shape = sequence_shape(plan_.problem, arguments_, tile.sequence);
     const Range rows = rows_of_block(plan_, shape, tile.row_block);
     const Range keys = keys_of_rows(plan_.problem, shape, rows);
@@ -100,6 +135,8 @@ class ThreadOfCall {
     segment.scratch = scratch_;
     segment.sequence = tile.sequence;
     segment.kv_head = tile.kv_head;
+    segment.num_heads = heads;
+    segment.head_rows = plan_.kernel.tile_m;
     segment.first_query = shape.first_query;
     segment.q_len = shape.q_len;
     segment.kv_len = shape.kv_len;
@@ -124,7 +161,7 @@ class ThreadOfCall {
   }
 
   /// Every LeanTile is a state of its own, so that cuts depend on keys alone.
-  void run_invariant(std::int64_t /*worker*/, const OutputTile& tile, Range ids) {
+  void run_invariant(const OutputTile& tile, Range ids) {
     if (tile.lean_tiles.size() == 1) {
       compute(tile, ids);
       finish(tile);
@@ -208,12 +245,15 @@ class ThreadOfCall {
     }
   }
 
-  /// Writes the output of `tile` from scratch.
-  void finish(const OutputTile& tile) const {
+  /// Writes the output of `tile` from the `head`-th states of scratch.
+  void finish(const OutputTile& tile, std::int64_t head = 0) const {
+    const std::int64_t first_row = head * plan_.kernel.tile_m;
+    const std::int64_t out_floats = padded_floats(plan_.problem.v_head_dim);
     const SequenceShape shape = sequence_shape(plan_.problem, arguments_, tile.sequence);
     write_rows(plan_, arguments_, shape, tile.sequence, tile.kv_head,
                rows_of_block(plan_, shape, tile.row_block),
-               {scratch_.max, scratch_.sum, scratch_.out, padded_floats(plan_.problem.v_head_dim)});
+               {scratch_.max + first_row, scratch_.sum + first_row,
+                scratch_.out + first_row * out_floats, out_floats});
   }
 
   const Plan& plan_;

@@ -89,10 +89,17 @@ Steps steps_for(const Problem& problem) {
   return steps;
 }
 
-/// The part of a block that some row of the segment sees, as lanes.
-Range visible_lanes(const Segment& segment, std::int64_t first_key) {
-  const Range keys = intersect(segment.keys, {first_key, first_key + kBlock});
-  return {keys.begin - first_key, keys.end - first_key};
+/// Head `head` of a segment: its KV head, and its rows of scratch.
+Segment of_head(const Segment& segment, std::int64_t head) {
+  const std::int64_t first_row = head * segment.head_rows;
+  Segment one = segment;
+  one.kv_head += head;
+  one.scratch.q =
+      static_cast<float*>(one.scratch.q) + first_row * padded_floats(segment.problem->head_dim);
+  one.scratch.out += first_row * padded_floats(segment.problem->v_head_dim);
+  one.scratch.max += first_row;
+  one.scratch.sum += first_row;
+  return one;
 }
 
 void pack_queries(const Segment& segment, const Steps& steps, std::int64_t q_bytes) {
@@ -141,64 +148,103 @@ HWY_ATTR bool weigh(const Segment& segment, [[maybe_unused]] const Steps& steps,
   return masked;
 }
 
-/// The rows of K or V of a block, as they come from memory.
-Stream stream_of(const KvView& kv, const TensorView<4>& tensor, const void* const* rows) {
-  const std::int64_t key_bytes =
-      kv.layout == KvLayout::kContiguous ? tensor.strides[1] * size_of(tensor.type) : 0;
-  return Stream::of(rows, tensor.shape[3] * size_of(tensor.type), key_bytes);
+/// Packs the queries of a head, and empties its states.
+HWY_ATTR void start_head(const Segment& segment, const Steps& steps) {
+  const Scratch& scratch = segment.scratch;
+  const std::int64_t num_rows = segment.rows.size();
+  pack_queries(segment, steps, padded_floats(segment.problem->head_dim) * 4);
+  std::fill(scratch.max, scratch.max + num_rows, -kInfinity);
+  std::fill(scratch.sum, scratch.sum + num_rows, 0.0f);
+  std::fill(scratch.out, scratch.out + num_rows * padded_floats(segment.problem->v_head_dim), 0.0f);
+}
+
+/// Brings O of a head to natural order.
+HWY_ATTR void finish_head(const Segment& segment, const Steps& steps) {
+  float* out = segment.scratch.out;
+  const std::int64_t floats = segment.rows.size() * padded_floats(segment.problem->v_head_dim);
+  for (std::int64_t i = 0; i < floats; i += kPair) {
+    float natural[kPair];
+    steps.to_natural(out + i, natural);
+    std::copy(natural, natural + kPair, out + i);
+  }
+}
+
+/// The rows of K or V of head `head`, as they come from memory: of a lone head, key
+/// after key; of several, the same keys of the next head, and after the last head
+/// the next block of the first.
+Stream stream_of(const Segment& segment, std::int64_t head, const TensorView<4>& tensor,
+                 const void* const* rows, std::int64_t end) {
+  const std::int64_t bytes = size_of(tensor.type);
+  const bool contiguous_keys = segment.arguments->kv.layout == KvLayout::kContiguous;
+  Stream stream{rows, tensor.shape[3] * bytes, 0, 0, end};
+  if (segment.num_heads == 1) {
+    const std::int64_t keys = std::max<std::int64_t>(1, kBytesAhead / stream.row_bytes);
+    stream.keys_ahead = keys;
+    if (contiguous_keys) stream.distance = keys * tensor.strides[1] * bytes;
+  } else if (head + 1 < segment.num_heads) {
+    stream.distance = tensor.strides[2] * bytes;
+  } else if (contiguous_keys) {
+    stream.distance = (kSharedBlock * tensor.strides[1] - head * tensor.strides[2]) * bytes;
+  }
+  return stream;
+}
+
+/// One block of keys of one head: Q·Kᵀ, weights, P·V.
+HWY_ATTR void run_block(const Segment& segment, std::int64_t head, const Steps& steps,
+                        Range block) {
+  const Segment one = of_head(segment, head);
+  const Problem& problem = *segment.problem;
+  const KvView& kv = segment.arguments->kv;
+  const Scratch& scratch = one.scratch;
+  const std::int64_t out_floats = padded_floats(problem.v_head_dim);
+  const Range keys = intersect(segment.keys, block);
+  const Range lanes{keys.begin - block.begin, keys.end - block.begin};
+  BlockRows& rows = *scratch.rows;
+  find_rows(one, block.begin, lanes, rows);
+
+  ScoreArgs to_score{};
+  to_score.k = rows.k;
+  to_score.begin = lanes.begin / kLaneGroup * kLaneGroup;
+  to_score.end = ceil_div(lanes.end, kLaneGroup) * kLaneGroup;
+  to_score.q = scratch.q;
+  to_score.q_bytes = padded_floats(problem.head_dim) * 4;
+  to_score.dim = problem.head_dim;
+  to_score.scores = scratch.scores;
+  to_score.stream = stream_of(segment, head, kv.k, rows.k, lanes.end);
+  steps.score(to_score, segment.rows.size());
+
+  AccumulateArgs to_add{};
+  to_add.stream = stream_of(segment, head, kv.v, rows.v, lanes.end);
+  if (keys.begin == segment.keys.begin || to_add.stream.distance == 0) {
+    to_add.stream.start(lanes.begin);
+  }
+  const bool masked = weigh(one, steps, block.begin, lanes, out_floats);
+  to_add.v = rows.v;
+  to_add.begin = lanes.begin;
+  to_add.end = lanes.end;
+  to_add.weights = scratch.scores;
+  to_add.bf16_weights = scratch.weights;
+  to_add.zero_row = scratch.zero_row;
+  to_add.dim = problem.v_head_dim;
+  to_add.out = scratch.out;
+  to_add.out_floats = out_floats;
+  steps.accumulate(to_add, segment.rows.size(), masked);
 }
 
 HWY_ATTR void run_segment(const Segment& segment) {
-  const Problem& problem = *segment.problem;
-  const Scratch& scratch = segment.scratch;
-  const Steps steps = steps_for(problem);
-  const std::int64_t num_rows = segment.rows.size();
-  const std::int64_t q_bytes = padded_floats(problem.head_dim) * 4;
-  const std::int64_t out_floats = padded_floats(problem.v_head_dim);
-
-  pack_queries(segment, steps, q_bytes);
-  std::fill(scratch.max, scratch.max + num_rows, -kInfinity);
-  std::fill(scratch.sum, scratch.sum + num_rows, 0.0f);
-  std::fill(scratch.out, scratch.out + num_rows * out_floats, 0.0f);
-
-  const std::int64_t begin = segment.keys.begin / kBlock * kBlock;
-  BlockRows& rows = *scratch.rows;
-  for (std::int64_t first_key = begin; first_key < segment.keys.end; first_key += kBlock) {
-    const Range lanes = visible_lanes(segment, first_key);
-    find_rows(segment, first_key, lanes, rows);
-    ScoreArgs to_score{};
-    to_score.k = rows.k;
-    to_score.begin = lanes.begin / 8 * 8;
-    to_score.end = (lanes.end + 7) / 8 * 8;
-    to_score.q = scratch.q;
-    to_score.q_bytes = q_bytes;
-    to_score.dim = problem.head_dim;
-    to_score.scores = scratch.scores;
-    to_score.stream = stream_of(segment.arguments->kv, segment.arguments->kv.k, rows.k);
-    steps.score(to_score, num_rows);
-
-    const Stream values = stream_of(segment.arguments->kv, segment.arguments->kv.v, rows.v);
-    values.start(lanes);
-    const bool masked = weigh(segment, steps, first_key, lanes, out_floats);
-
-    AccumulateArgs to_add{};
-    to_add.v = rows.v;
-    to_add.begin = lanes.begin;
-    to_add.end = lanes.end;
-    to_add.weights = scratch.scores;
-    to_add.bf16_weights = scratch.weights;
-    to_add.zero_row = scratch.zero_row;
-    to_add.dim = problem.v_head_dim;
-    to_add.out = scratch.out;
-    to_add.out_floats = out_floats;
-    to_add.stream = values;
-    steps.accumulate(to_add, num_rows, masked);
+  const Steps steps = steps_for(*segment.problem);
+  const std::int64_t block = segment.num_heads == 1 ? kBlock : kSharedBlock;
+  for (std::int64_t head = 0; head < segment.num_heads; ++head) {
+    start_head(of_head(segment, head), steps);
   }
-
-  for (std::int64_t i = 0; i < num_rows * out_floats; i += kPair) {
-    float natural[kPair];
-    steps.to_natural(scratch.out + i, natural);
-    std::copy(natural, natural + kPair, scratch.out + i);
+  for (std::int64_t key = segment.keys.begin / block * block; key < segment.keys.end;
+       key += block) {
+    for (std::int64_t head = 0; head < segment.num_heads; ++head) {
+      run_block(segment, head, steps, {key, key + block});
+    }
+  }
+  for (std::int64_t head = 0; head < segment.num_heads; ++head) {
+    finish_head(of_head(segment, head), steps);
   }
 }
 

@@ -1,12 +1,15 @@
 // One segment on one thread: the boundary between the engine, which is plain
 // C++, and the LeanTile code, which is compiled once per instruction set.
 //
-// A segment is a run of keys of one output tile. Its rows are the G query heads
+// A segment is a run of keys of one output tile, or of the whole output tiles of
+// neighbouring KV heads whose keys lie side by side (NHD): reading them block by
+// block together follows the order of memory. Its rows are the G query heads
 // of a KV head times the queries, packed, so that K and V are read once for all
 // of them. Keys are taken in blocks of kBlock cut at multiples of kBlock;
 // every row's arithmetic is the same whatever rows stand beside it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "leanattn/problem.h"
@@ -16,13 +19,18 @@ namespace leanattn::cpu {
 /// Most keys of a block. K and V are read in turns of a block; the longer the turns, the
 /// better a processor's prefetchers keep up.
 inline constexpr std::int64_t kBlock = 512;
-/// Most packed query rows of an output tile.
+/// Keys of a block that several KV heads read together.
+inline constexpr std::int64_t kSharedBlock = 64;
+/// Most packed query rows of an output tile, and of the heads that read together.
 inline constexpr std::int64_t kMaxRows = 64;
 /// Bytes to which rows in scratch are padded: the widest vector.
 inline constexpr std::int64_t kVectorBytes = 64;
 
-/// Row addresses of one block. Lanes before the first and past the last visible
-/// key repeat a visible row, so that groups of keys can be scored whole.
+/// Keys are scored in groups of this many lanes.
+inline constexpr std::int64_t kLaneGroup = 8;
+
+/// Row addresses of one block, by lane. In the first and the last group of lanes,
+/// those without a visible key repeat a visible row, so that groups are whole.
 struct BlockRows {
   const void* k[kBlock];
   const void* v[kBlock];
@@ -30,14 +38,14 @@ struct BlockRows {
 
 /// Memory of one thread, carved from the workspace.
 struct Scratch {
-  void* q = nullptr;                 // [rows][q_row_bytes] in the order of K's vectors
+  void* q = nullptr;                 // [heads·rows][q_row_bytes] in the order of K's vectors
   float* scores = nullptr;           // [rows][kBlock]
   std::uint16_t* weights = nullptr;  // [rows][kBlock] bf16, for bf16 products with V
-  float* out = nullptr;              // [rows][out_row_floats] in the order of V's vectors
-  float* max = nullptr;              // [rows] base 2
-  float* sum = nullptr;              // [rows]
+  float* out = nullptr;              // [heads·rows][out_row_floats] in the order of V's vectors
+  float* max = nullptr;              // [heads·rows] base 2
+  float* sum = nullptr;              // [heads·rows]
   void* zero_row = nullptr;          // a row of V that weighs nothing
-  BlockRows* rows = nullptr;         // [2] this block's and the next one's
+  BlockRows* rows = nullptr;
 };
 
 /// What a segment computes. Offsets are those of the call's tensors.
@@ -47,6 +55,8 @@ struct Segment {
   Scratch scratch;
   std::int64_t sequence = 0;
   std::int64_t kv_head = 0;
+  std::int64_t num_heads = 1;    // KV heads from kv_head on, read together
+  std::int64_t head_rows = 0;    // rows of scratch from one of them to the next
   std::int64_t first_query = 0;  // ragged: the sequence's first row of q
   std::int64_t q_len = 0;
   std::int64_t kv_len = 0;
@@ -61,6 +71,11 @@ struct LeanTileCode {
   void (*segment)(const Segment&);
   bool bf16_products;  // whether bf16 × bf16 is multiplied without conversion
 };
+
+/// Most KV heads that one segment computes together.
+[[nodiscard]] constexpr std::int64_t max_shared_heads(const Problem& problem, std::int64_t tile_m) {
+  return std::clamp<std::int64_t>(kMaxRows / tile_m, 1, problem.num_kv_heads);
+}
 
 /// Bytes of scratch for `problem` with output tiles of `tile_m` rows, and its parts.
 [[nodiscard]] std::int64_t scratch_bytes(const Problem& problem, std::int64_t tile_m);

@@ -25,13 +25,14 @@ class Carver {
 };
 
 Scratch carve(const Problem& problem, std::int64_t tile_m, Carver& carver) {
+  const std::int64_t rows = tile_m * max_shared_heads(problem, tile_m);
   Scratch scratch;
-  scratch.q = carver.take<float>(tile_m * padded_floats(problem.head_dim));
+  scratch.q = carver.take<float>(rows * padded_floats(problem.head_dim));
   scratch.scores = carver.take<float>(tile_m * kBlock);
   scratch.weights = carver.take<std::uint16_t>(tile_m * kBlock);
-  scratch.out = carver.take<float>(tile_m * padded_floats(problem.v_head_dim));
-  scratch.max = carver.take<float>(tile_m);
-  scratch.sum = carver.take<float>(tile_m);
+  scratch.out = carver.take<float>(rows * padded_floats(problem.v_head_dim));
+  scratch.max = carver.take<float>(rows);
+  scratch.sum = carver.take<float>(rows);
   scratch.zero_row = carver.take<float>(padded_floats(problem.v_head_dim));
   scratch.rows = carver.take<BlockRows>(1);
   return scratch;

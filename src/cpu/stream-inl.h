@@ -28,16 +28,11 @@ inline constexpr std::int64_t kCacheLine = 64;
 
 /// The rows of a block as a stream from memory. Default: they were read before.
 struct Stream {
-  const void* const* rows = nullptr;  // [kBlock]
+  const void* const* rows = nullptr;  // by lane
   std::int64_t row_bytes = 0;
-  std::int64_t keys_ahead = 0;
-  std::int64_t distance = 0;  // bytes from a row to the one keys_ahead later; 0: paged
-
-  /// `key_bytes`: from one key to the next, or 0 where pages interrupt that.
-  static Stream of(const void* const* rows, std::int64_t row_bytes, std::int64_t key_bytes) {
-    const std::int64_t keys = std::max<std::int64_t>(1, kBytesAhead / row_bytes);
-    return {rows, row_bytes, keys, keys * key_bytes};
-  }
+  std::int64_t distance = 0;    // bytes from a row to the one to ask for; 0: see keys_ahead
+  std::int64_t keys_ahead = 0;  // asks for rows[j + keys_ahead], where pages interrupt
+  std::int64_t end = 0;         // lanes; no row past the last is asked for by keys_ahead
 
   static HWY_INLINE HWY_ATTR void prefetch(const void* address, std::int64_t bytes) {
     const char* row = static_cast<const char*>(address);
@@ -46,13 +41,13 @@ struct Stream {
     }
   }
 
-  /// Asks for the row that is due keys_ahead after row j. In a contiguous cache it may
-  /// belong to the next block, or to nothing: a prefetch cannot fault.
+  /// Asks for a row that is due later than row j. By distance it may be one of the next
+  /// block, or nothing at all: a prefetch cannot fault.
   HWY_INLINE HWY_ATTR void run_ahead(std::int64_t j) const {
     if (distance != 0) {
       prefetch(static_cast<const char*>(rows[j]) + distance, row_bytes);
-    } else if (row_bytes != 0) {
-      prefetch(rows[std::min(j + keys_ahead, kBlock - 1)], row_bytes);
+    } else if (keys_ahead != 0) {
+      prefetch(rows[std::min(j + keys_ahead, end - 1)], row_bytes);
     }
   }
 
@@ -63,10 +58,11 @@ struct Stream {
     for (std::int64_t i = 0; i < row_bytes; i += kCacheLine) (void)row[i];
   }
 
-  /// Asks for the first rows of `lanes`.
-  HWY_INLINE HWY_ATTR void start(Range lanes) const {
-    const std::int64_t end = std::min(lanes.end, lanes.begin + keys_ahead);
-    for (std::int64_t j = lanes.begin; j < end; ++j) prefetch(rows[j], row_bytes);
+  /// Asks for the first rows, up to kBytesAhead.
+  HWY_INLINE HWY_ATTR void start(std::int64_t begin) const {
+    const std::int64_t last =
+        std::min(end, begin + std::max<std::int64_t>(1, kBytesAhead / row_bytes));
+    for (std::int64_t j = begin; j < last; ++j) prefetch(rows[j], row_bytes);
   }
 };
 
