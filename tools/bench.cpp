@@ -26,6 +26,7 @@ struct Options {
   std::vector<std::string> workloads;
   std::string filter;
   std::string type = "bf16";
+  std::string layout = "auto";
   std::string backend = "auto";
   std::int64_t threads = 0;
   double seconds = 2;
@@ -47,7 +48,7 @@ where the reference would take too long; exit status 1 if one is wrong.
 Examples:
   leanattn bench --list
   leanattn bench --quick
-  leanattn bench --workload gqa4_d128 overhead --type f16 --threads 2
+  leanattn bench --workload gqa4_d128 overhead --type f16 --layout hnd --threads 2
   leanattn bench --filter d64 --json d64.json)";
 
 // A workload is asked for by its name, or by a group of names that begin with it.
@@ -69,8 +70,13 @@ std::vector<Workload> chosen_workloads(const Options& options) {
         });
     check(known, "--workload is '", asked, "'; leanattn bench --list shows those there are");
   }
-  for (const Workload& workload : all) {
-    if (asked_for(options, workload.name, workload.quick)) chosen.push_back(workload);
+  check(options.layout == "auto" || options.layout == "nhd" || options.layout == "hnd",
+        "--layout is '", options.layout, "'; allowed are auto, nhd and hnd");
+  for (Workload workload : all) {
+    if (!asked_for(options, workload.name, workload.quick)) continue;
+    if (options.layout == "nhd") workload.order = CacheOrder::kNhd;
+    if (options.layout == "hnd") workload.order = CacheOrder::kHnd;
+    chosen.push_back(workload);
   }
   return chosen;
 }
@@ -281,6 +287,11 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   command->add_option("--workload", options->workloads, "names, or what they begin with");
   command->add_option("--filter", options->filter, "only workloads with this in their name");
   command->add_option("--type", options->type, "bf16, f16 or f32")->capture_default_str();
+  command
+      ->add_option(
+          "--layout", options->layout,
+          "nhd: heads of a token side by side; hnd: tokens of a head; auto: the workload's")
+      ->capture_default_str();
   command->add_option("--backend", options->backend, "see leanattn info")->capture_default_str();
   command->add_option("--threads", options->threads, "threads (default: the machine's)");
   command->add_option("--seconds", options->seconds, "time for each workload, about")
