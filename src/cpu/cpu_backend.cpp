@@ -11,11 +11,11 @@
 namespace leanattn::cpu {
 namespace {
 
-// What the `auto` policy weighs with. Only their order of magnitude matters: they
-// decide whether a small problem is worth a second thread.
-constexpr double kWorkerBytesPerSecond = 40e9;
-constexpr double kMachineBytesPerSecond = 100e9;
-constexpr double kWorkerFlopsPerSecond = 60e9;
+// What the `auto` policy weighs with: the order of magnitude of a core of today (see
+// bench/results). They decide whether a small problem is worth a second thread.
+constexpr double kWorkerBytesPerSecond = 20e9;
+constexpr double kMachineBytesPerSecond = 40e9;
+constexpr double kWorkerFlopsPerSecond = 80e9;
 constexpr double kStartSeconds = 2e-6;
 constexpr double kMergeSeconds = 0.2e-6;
 
