@@ -85,7 +85,7 @@ class PlainRow {
     const TensorView<1>& sinks = problem_.arguments.sinks;
     const float sink = sinks.given() ? head_number(sinks) : kMinusInfinity;
     *lse = sink;
-    *lse_unit = std::isinf(sink) ? kLeastUnit : kFloatUnit * (1.0f + std::fabs(sink));
+    *lse_unit = std::isinf(sink) ? kLeastUnit : kFloatUnit * (1.0f + 2 * std::fabs(sink));
     if (max == kMinusInfinity) return;
     if (!std::isinf(sink)) max_score_ = std::max(max_score_, std::fabs(sink));
 
@@ -107,7 +107,7 @@ class PlainRow {
     sum = sum * factor + std::exp(sink - top);
     const float noise = score_noise();
     *lse = top + std::log(sum);
-    *lse_unit = noise + kFloatUnit * (1.0f + std::fabs(*lse));
+    *lse_unit = noise + kFloatUnit * (1.0f + 2 * std::fabs(*lse));
     const float relative = unit_roundoff(spec_.v_type) + 2 * noise;
     for (std::size_t d = 0; d < dim; ++d) {
       out[d] *= factor / sum;
