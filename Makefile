@@ -30,6 +30,10 @@ build: $(release)/build.ninja ## build everything
 test: build ## build, and pass every test
 	ctest --test-dir $(release) --output-on-failure --no-tests=error -j $(JOBS)
 
+bench: $(release)/build.ninja ## measure this machine; writes build/bench.json
+	cmake --build $(release) --target leanattn_cli -j $(JOBS)
+	$(leanattn) bench --json build/bench.json
+
 check-install: build ## install to a folder, static and shared, and build a consumer of it
 	scripts/check-install $(release) build/installed
 

@@ -5,9 +5,11 @@
 
 namespace leanattn::cpu {
 
-/// Fills `rows` for keys [first_key + visible.begin, first_key + visible.end) of the
-/// segment, and completes groups of lanes of K. Reads no page-table slot but those of
-/// visible keys.
-void find_rows(const Segment& segment, std::int64_t first_key, Range visible, BlockRows& rows);
+/// Fills `rows` for lanes `visible` of the block that begins at key `first_key`, and
+/// completes groups of lanes of K. Of a paged cache it finds up to kRowsAhead rows of
+/// the segment beyond; returns the end of the lanes found. Reads no page-table slot
+/// but those of the segment's keys.
+std::int64_t find_rows(const Segment& segment, std::int64_t first_key, Range visible,
+                       BlockRows& rows);
 
 }  // namespace leanattn::cpu

@@ -178,7 +178,8 @@ Stream stream_of(const Segment& segment, std::int64_t head, const TensorView<4>&
   const bool contiguous_keys = segment.arguments->kv.layout == KvLayout::kContiguous;
   Stream stream{rows, tensor.shape[3] * bytes, 0, 0, end};
   if (segment.num_heads == 1) {
-    const std::int64_t keys = std::max<std::int64_t>(1, kBytesAhead / stream.row_bytes);
+    const std::int64_t keys =
+        std::clamp<std::int64_t>(kBytesAhead / stream.row_bytes, 1, kRowsAhead);
     stream.keys_ahead = keys;
     if (contiguous_keys) stream.distance = keys * tensor.strides[1] * bytes;
   } else if (head + 1 < segment.num_heads) {
@@ -200,7 +201,7 @@ HWY_ATTR void run_block(const Segment& segment, std::int64_t head, const Steps& 
   const Range keys = intersect(segment.keys, block);
   const Range lanes{keys.begin - block.begin, keys.end - block.begin};
   BlockRows& rows = *scratch.rows;
-  find_rows(one, block.begin, lanes, rows);
+  const std::int64_t known = find_rows(one, block.begin, lanes, rows);
 
   ScoreArgs to_score{};
   to_score.k = rows.k;
@@ -210,14 +211,12 @@ HWY_ATTR void run_block(const Segment& segment, std::int64_t head, const Steps& 
   to_score.q_bytes = padded_floats(problem.head_dim) * 4;
   to_score.dim = problem.head_dim;
   to_score.scores = scratch.scores;
-  to_score.stream = stream_of(segment, head, kv.k, rows.k, lanes.end);
+  to_score.stream = stream_of(segment, head, kv.k, rows.k, known);
   steps.score(to_score, segment.rows.size());
 
   AccumulateArgs to_add{};
-  to_add.stream = stream_of(segment, head, kv.v, rows.v, lanes.end);
-  if (keys.begin == segment.keys.begin || to_add.stream.distance == 0) {
-    to_add.stream.start(lanes.begin);
-  }
+  to_add.stream = stream_of(segment, head, kv.v, rows.v, known);
+  if (keys.begin == segment.keys.begin) to_add.stream.start(lanes.begin);
   const bool masked = weigh(one, steps, block.begin, lanes, out_floats);
   to_add.v = rows.v;
   to_add.begin = lanes.begin;

@@ -29,11 +29,15 @@ inline constexpr std::int64_t kVectorBytes = 64;
 /// Keys are scored in groups of this many lanes.
 inline constexpr std::int64_t kLaneGroup = 8;
 
-/// Row addresses of one block, by lane. In the first and the last group of lanes,
-/// those without a visible key repeat a visible row, so that groups are whole.
+/// Rows known beyond a block, to ask for ahead of use.
+inline constexpr std::int64_t kRowsAhead = 64;
+
+/// Row addresses of one block and of the first keys after it, by lane. In the first
+/// and the last group of lanes, those without a visible key repeat a visible row, so
+/// that groups are whole.
 struct BlockRows {
-  const void* k[kBlock];
-  const void* v[kBlock];
+  const void* k[kBlock + kRowsAhead];
+  const void* v[kBlock + kRowsAhead];
 };
 
 /// Memory of one thread, carved from the workspace.

@@ -32,7 +32,7 @@ struct Stream {
   std::int64_t row_bytes = 0;
   std::int64_t distance = 0;    // bytes from a row to the one to ask for; 0: see keys_ahead
   std::int64_t keys_ahead = 0;  // asks for rows[j + keys_ahead], where pages interrupt
-  std::int64_t end = 0;         // lanes; no row past the last is asked for by keys_ahead
+  std::int64_t end = 0;         // of the lanes whose rows are known
 
   static HWY_INLINE HWY_ATTR void prefetch(const void* address, std::int64_t bytes) {
     const char* row = static_cast<const char*>(address);
