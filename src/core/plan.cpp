@@ -186,7 +186,9 @@ std::string explain(const Plan& plan) {
                   plan.partition.num_workers, " workers on ", plan.num_threads, " threads");
   }
   const Machine machine = plan.backend->machine();
-  const std::int64_t workers = std::max(plan.partition.num_workers, machine.num_workers);
+  // Of a plan for one worker, how many there might have been.
+  const std::int64_t workers =
+      plan.partition.num_workers > 1 ? plan.partition.num_workers : machine.num_workers;
   const Costs costs = costs_of(plan.problem, machine, tiles, workers);
   if (plan.partition.num_workers == 1) {
     return concat("one worker: ", shape, " take about ", microseconds(costs.one_worker), ", and ",

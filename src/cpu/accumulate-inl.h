@@ -194,10 +194,7 @@ HWY_ATTR void accumulate_rows(AccumulateArgs args) {
 template <class Values>
 HWY_ATTR void accumulate(AccumulateArgs args, std::int64_t rows, bool masked) {
   while (rows > 0) {
-    const int now = masked              ? 1
-                    : rows >= kMostRows ? kMostRows
-                    : rows >= 4         ? 4
-                                        : static_cast<int>(rows);
+    const int now = masked ? 1 : rows_at_once(rows);
     switch (now) {
       case 1:
         masked ? accumulate_rows<Values, 1, true>(args) : accumulate_rows<Values, 1, false>(args);

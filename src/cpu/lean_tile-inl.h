@@ -43,7 +43,7 @@ HWY_ATTR void pack_query(const void* row, ElementType type, std::int64_t dim, vo
 
 #if LEANATTN_BF16_PRODUCTS
 HWY_ATTR void pack_bf16_query(const void* row, ElementType, std::int64_t dim, void* packed) {
-  const std::int64_t padded = (dim + kPair - 1) / kPair * kPair;
+  const std::int64_t padded = ceil_div(dim, kPair) * kPair;
   auto* words = static_cast<std::uint16_t*>(packed);
   std::memcpy(words, row, static_cast<std::size_t>(dim) * sizeof(*words));
   std::fill(words + dim, words + padded, std::uint16_t{0});
@@ -248,7 +248,7 @@ HWY_ATTR void run_segment(const Segment& segment) {
 }
 
 const LeanTileCode* lean_tile_code() {
-  static constexpr LeanTileCode kCode{run_segment, LEANATTN_BF16_PRODUCTS != 0};
+  static constexpr LeanTileCode kCode{run_segment};
   return &kCode;
 }
 

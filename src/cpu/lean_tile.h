@@ -73,7 +73,6 @@ struct Segment {
 struct LeanTileCode {
   /// Computes max, sum and O of every row into scratch, O in natural order.
   void (*segment)(const Segment&);
-  bool bf16_products;  // whether bf16 × bf16 is multiplied without conversion
 };
 
 /// Most KV heads that one segment computes together.

@@ -33,6 +33,10 @@ inline constexpr int kPair = 2 * kLanes;
 inline constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
 /// Packed query rows that a register tile holds at most.
 inline constexpr int kMostRows = kManyRegisters ? 8 : 4;
+/// How many of `rows` left a register tile takes: the most, or 4, or the rest.
+constexpr int rows_at_once(std::int64_t rows) {
+  return rows >= kMostRows ? kMostRows : rows >= 4 ? 4 : static_cast<int>(rows);
+}
 
 struct Pair {
   V first;

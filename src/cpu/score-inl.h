@@ -153,7 +153,7 @@ constexpr int keys_at_once(int rows) {
 template <class Keys>
 HWY_ATTR void score(ScoreArgs args, std::int64_t rows) {
   while (rows > 0) {
-    const int now = rows >= kMostRows ? kMostRows : rows >= 4 ? 4 : static_cast<int>(rows);
+    const int now = rows_at_once(rows);
     switch (now) {
       case 1: score_rows<Keys, 1, keys_at_once(1)>(args); break;
       case 2: score_rows<Keys, 2, keys_at_once(2)>(args); break;
