@@ -3,15 +3,19 @@
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+CASES ?= 2000
 CLANG_FORMAT ?= clang-format-14
 CLANG_TIDY ?= clang-tidy-14
 
 release := build/release
 leanattn := $(release)/tools/leanattn
-sources = $(shell find $(wildcard include src tools tests fuzz examples bench) -name "*.h" -o -name "*.cpp")
+gpu := build/gpu
+sources = $(shell find $(wildcard include src tools tests fuzz examples bench) \
+  -name "*.h" -o -name "*.cpp" -o -name "*.cu" -o -name "*.cuh")
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build bench format check-format tidy check-install sanitize asan tsan fuzz clean
+.PHONY: help run test build bench cuda test-gpu bench-gpu format check-format tidy check-install \
+  sanitize asan tsan fuzz clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -33,6 +37,21 @@ test: build ## build, and pass every test
 bench: $(release)/build.ninja ## measure this machine; writes build/bench.json
 	cmake --build $(release) --target leanattn_cli -j $(JOBS)
 	$(leanattn) bench --json build/bench.json
+
+test-gpu: build-gpu ## on a machine with a GPU: pass every test, and CASES (2000) random problems
+	ctest --test-dir $(gpu) --output-on-failure --no-tests=error -j $(JOBS) -E "^verify"
+	$(gpu)/tools/leanattn verify --backend cuda --cases $(CASES)
+
+bench-gpu: build-gpu ## measure the GPU, and PyTorch on it if there; writes build/bench-gpu.json
+	$(gpu)/bench/gpu/leanattn_bench_gpu --json build/bench-gpu.json
+	@if python3 -c "import torch" 2>/dev/null; then python3 bench/gpu/peers.py; fi
+
+cuda: build/cuda/build.ninja ## with nvcc, on a machine without a GPU: build for every GPU
+	cmake --build build/cuda -j $(JOBS)
+
+.PHONY: build-gpu
+build-gpu: $(gpu)/build.ninja
+	cmake --build $(gpu) -j $(JOBS)
 
 check-install: build ## install to a folder, static and shared, and build a consumer of it
 	scripts/check-install $(release) build/installed
@@ -65,8 +84,9 @@ build/%/build.ninja: CMakePresets.json
 	cmake --preset $*
 
 $(release)/build.ninja: | setup-test
+$(gpu)/build.ninja build/cuda/build.ninja: | setup-cuda
 build/asan/build.ninja build/tsan/build.ninja: | setup-ci
 
-.PHONY: setup-test setup-ci
-setup-test setup-ci: setup-%:
+.PHONY: setup-test setup-cuda setup-ci
+setup-test setup-cuda setup-ci: setup-%:
 	@scripts/setup $*

@@ -39,7 +39,7 @@ TEST_P(EveryInstructionSet, ComputesRandomProblems) {
   for (std::int64_t i = 0; i < scaled(600); ++i) {
     const auto seed = static_cast<std::uint64_t>(i) + 1000;
     const Case problem = make_case(seed);
-    const PlanOptions options = draw_options(seed);
+    const PlanOptions options = draw_options(seed, backend("cpu"));
     const Outcome outcome = check_case(problem, options);
     EXPECT_TRUE(outcome.passed && !outcome.refused)
         << outcome.message << "\n  " << describe(options) << "\n  " << describe(problem);
@@ -47,8 +47,25 @@ TEST_P(EveryInstructionSet, ComputesRandomProblems) {
 }
 
 TEST(RandomProblems, AgreeWithEveryPartition) {
-  for (std::int64_t i = 0; i < scaled(150) && !::testing::Test::HasFailure(); ++i) {
-    expect_right(make_case(static_cast<std::uint64_t>(i) + 500'000));
+  for (const Backend* backend : backends_here()) {
+    const SpecLimits limits = limits_of(*backend);
+    for (std::int64_t i = 0; i < scaled(150) && !::testing::Test::HasFailure(); ++i) {
+      const Case problem = build_case(draw_spec(static_cast<std::uint64_t>(i) + 500'000, limits));
+      expect_right_on(*backend, problem, expect(problem), every_plan(problem.spec.max_length()));
+    }
+  }
+}
+
+// Of hosts this is EveryInstructionSet's.
+TEST(RandomProblems, AreRightOnEveryDevice) {
+  for (const Backend* backend : backends_here()) {
+    if (backend->device_kind() == Device::Kind::kHost) continue;
+    const SpecLimits limits = limits_of(*backend);
+    for (std::int64_t i = 0; i < scaled(600); ++i) {
+      const auto seed = static_cast<std::uint64_t>(i) + 1000;
+      const Case problem = build_case(draw_spec(seed, limits));
+      expect_right_on(*backend, problem, expect(problem), {draw_options(seed, *backend)});
+    }
   }
 }
 

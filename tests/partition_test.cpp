@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct RaggedProblem {
 };
 
 RaggedProblem make_problem(const std::vector<std::vector<std::int64_t>>& blocks,
-                           std::int64_t num_kv_heads) {
+                           std::int64_t num_kv_heads, Order order = Order::kHeadByHead) {
   RaggedProblem problem;
   problem.first_block = {0};
   problem.lean_tiles_before = {0};
@@ -37,7 +38,7 @@ RaggedProblem make_problem(const std::vector<std::vector<std::int64_t>>& blocks,
                                   static_cast<std::int64_t>(sequence.size()));
   }
   problem.map = {static_cast<std::int64_t>(blocks.size()), num_kv_heads, problem.first_block.data(),
-                 problem.lean_tiles_before.data()};
+                 problem.lean_tiles_before.data(), order};
   return problem;
 }
 
@@ -50,31 +51,48 @@ RaggedProblem draw_problem(RandomBits& bits, std::int64_t max_lean_tiles = 60) {
       sequence.push_back(bits.chance(0.15) ? 0 : bits.log_between(1, max_lean_tiles));
     }
   }
-  return make_problem(blocks, bits.log_between(1, 8));
+  return make_problem(blocks, bits.log_between(1, 8),
+                      bits.chance(0.5) ? Order::kHeadByHead : Order::kHeadSynchronous);
+}
+
+// stream_k in the map's order; head-synchronous takes workers by the KV heads.
+Partition stream_k(const TileMap& map, std::int64_t workers) {
+  const bool turns = map.order == Order::kHeadSynchronous;
+  return {PartitionKind::kStreamK, 1, turns ? workers * map.num_kv_heads : workers, map.order};
 }
 
 std::vector<Partition> draw_partitions(RandomBits& bits, const TileMap& map) {
   const std::int64_t tiles = map.num_output_tiles();
   const std::int64_t splits = bits.log_between(1, 40);
-  return {{PartitionKind::kOneTile, 1, tiles + bits.between(0, 3)},
-          {PartitionKind::kFixedSplit, splits, tiles * splits + bits.between(0, 3)},
-          {PartitionKind::kStreamK, 1, bits.log_between(1, 500)},
-          {PartitionKind::kStreamK, 1, bits.pick<std::int64_t>({1, 2, 7, 76, 92, 114, 132})}};
+  return {{PartitionKind::kOneTile, 1, tiles + bits.between(0, 3), map.order},
+          {PartitionKind::kFixedSplit, splits, tiles * splits + bits.between(0, 3), map.order},
+          stream_k(map, bits.log_between(1, 500)),
+          stream_k(map, bits.pick<std::int64_t>({1, 2, 7, 76, 92, 114, 132}))};
 }
 
-// All output tiles by counting: sequence, then KV head, then row block.
+// All output tiles in the order of their indices: sequence, row block, KV head. Ids are
+// counted in the map's order.
 std::vector<OutputTile> count_tiles(const TileMap& map) {
   std::vector<OutputTile> tiles;
-  std::int64_t id = 0;
   for (std::int64_t b = 0; b < map.num_sequences; ++b) {
-    const std::int64_t first = map.first_block[b];
-    const std::int64_t blocks = map.first_block[b + 1] - first;
+    for (std::int64_t block = 0; block < map.first_block[b + 1] - map.first_block[b]; ++block) {
+      for (std::int64_t head = 0; head < map.num_kv_heads; ++head) {
+        tiles.push_back({b, head, block, {}});
+      }
+    }
+  }
+  auto count = [&, id = std::int64_t{0}](OutputTile& tile) mutable {
+    const std::int64_t block = map.first_block[tile.sequence] + tile.row_block;
+    const std::int64_t size = map.lean_tiles_before[block + 1] - map.lean_tiles_before[block];
+    tile.lean_tiles = {id, id + size};
+    id += size;
+  };
+  if (map.order == Order::kHeadByHead) {
+    for (OutputTile& tile : tiles) count(tile);
+  } else {
     for (std::int64_t head = 0; head < map.num_kv_heads; ++head) {
-      for (std::int64_t block = 0; block < blocks; ++block) {
-        const std::int64_t size =
-            map.lean_tiles_before[first + block + 1] - map.lean_tiles_before[first + block];
-        tiles.push_back({b, head, block, {id, id + size}});
-        id += size;
+      for (OutputTile& tile : tiles) {
+        if (tile.kv_head == head) count(tile);
       }
     }
   }
@@ -104,9 +122,20 @@ class Partitions : public ::testing::Test {
 TEST_F(Partitions, DealEveryLeanTileOnceAndInOrder) {
   on_random_problems([](const RaggedProblem& problem, RandomBits& bits) {
     for (const Partition& partition : draw_partitions(bits, problem.map)) {
+      const std::int64_t step = worker_step(partition, problem.map.num_kv_heads);
+      std::vector<Range> ranges;  // of the first worker, then those a step apart; then the second's
+      for (std::int64_t first = 0; first < std::min(step, partition.num_workers); ++first) {
+        for (std::int64_t w = first; w < partition.num_workers; w += step) {
+          ranges.push_back(range_of(partition, problem.map, w));
+        }
+      }
+      if (partition.kind != PartitionKind::kStreamK) {  // workers in the order of the tiles
+        std::stable_sort(ranges.begin(), ranges.end(),
+                         [](const Range& a, const Range& b) { return a.begin < b.begin; });
+        std::erase_if(ranges, [](const Range& range) { return range.empty(); });
+      }
       std::int64_t next = 0;
-      for (std::int64_t w = 0; w < partition.num_workers; ++w) {
-        const Range range = range_of(partition, problem.map, w);
+      for (const Range& range : ranges) {
         ASSERT_EQ(range.begin, next);
         ASSERT_GE(range.end, range.begin);
         next = range.end;
@@ -122,21 +151,63 @@ TEST_F(Partitions, StreamKDealsEqualSharesAndAtMostTwoPartialsEach) {
   on_random_problems([](const RaggedProblem& problem, RandomBits& bits) {
     const TileMap& map = problem.map;
     const std::vector<OutputTile> tiles = count_tiles(map);
-    const Partition partition{PartitionKind::kStreamK, 1, bits.log_between(1, 500)};
+    const Partition partition = stream_k(map, bits.log_between(1, 100));
     const std::int64_t least = map.num_lean_tiles() / partition.num_workers;
-    std::size_t tile = 0;
     for (std::int64_t w = 0; w < partition.num_workers; ++w) {
       const Range range = range_of(partition, map, w);
       ASSERT_GE(range.size(), least);
       ASSERT_LE(range.size(), least + 1);
       int partials = 0;
-      while (tile < tiles.size() && tiles[tile].lean_tiles.end <= range.begin) ++tile;
-      for (std::size_t i = tile; i < tiles.size(); ++i) {
-        if (tiles[i].lean_tiles.begin >= range.end) break;
-        const Range segment = intersect(range, tiles[i].lean_tiles);
-        if (!segment.empty() && segment != tiles[i].lean_tiles) ++partials;
+      for (const OutputTile& tile : tiles) {
+        const Range segment = intersect(range, tile.lean_tiles);
+        if (!segment.empty() && segment != tile.lean_tiles) ++partials;
       }
       ASSERT_LE(partials, 2);
+    }
+  });
+}
+
+// Worker w takes the head w mod Hk; the workers of a head take its tokens in order, and
+// those of all heads the same tokens.
+TEST_F(Partitions, HeadSynchronousCutsAllHeadsAtTheSameTokens) {
+  on_random_problems([](RaggedProblem problem, RandomBits& bits) {
+    problem.map.order = Order::kHeadSynchronous;
+    const TileMap& map = problem.map;
+    const std::int64_t heads = map.num_kv_heads;
+    const Partition partition = stream_k(map, bits.log_between(1, 100));
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    std::int64_t most = 0;
+    for (std::int64_t w = 0; w < partition.num_workers; ++w) {
+      const Range range = range_of(partition, map, w);
+      least = std::min(least, range.size());
+      most = std::max(most, range.size());
+      const Range of_first_head = range_of(partition, map, w - w % heads);
+      const std::int64_t offset = w % heads * map.per_head();
+      ASSERT_EQ(range, (Range{of_first_head.begin + offset, of_first_head.end + offset}));
+      for (std::int64_t id = range.begin; id < range.end; ++id) {
+        const OutputTile tile = map.tile_of(id);
+        ASSERT_EQ(tile.kv_head, w % heads);
+        // The same LeanTile of the same rows, in the first head.
+        const OutputTile first = map.tile_of(id - offset);
+        ASSERT_EQ(tile.sequence, first.sequence);
+        ASSERT_EQ(tile.row_block, first.row_block);
+        ASSERT_EQ(id - tile.lean_tiles.begin, id - offset - first.lean_tiles.begin);
+      }
+    }
+    ASSERT_LE(most - least, 1);
+  });
+}
+
+TEST_F(Partitions, WithOneHeadTheOrderMakesNoDifference) {
+  on_random_problems([](RaggedProblem problem, RandomBits& bits) {
+    problem.map.num_kv_heads = 1;
+    TileMap turns = problem.map;
+    problem.map.order = Order::kHeadByHead;
+    turns.order = Order::kHeadSynchronous;
+    const std::int64_t workers = bits.log_between(1, 200);
+    for (std::int64_t w = 0; w < workers; ++w) {
+      ASSERT_EQ(range_of(stream_k(problem.map, workers), problem.map, w),
+                range_of(stream_k(turns, workers), turns, w));
     }
   });
 }
@@ -146,7 +217,8 @@ TEST_F(Partitions, FixedSplitDealsEqualSharesOfEachOutputTile) {
     const std::vector<OutputTile> tiles = count_tiles(problem.map);
     const std::int64_t splits = bits.log_between(1, 40);
     const auto num_tiles = static_cast<std::int64_t>(tiles.size());
-    const Partition partition{PartitionKind::kFixedSplit, splits, num_tiles * splits};
+    const Partition partition{PartitionKind::kFixedSplit, splits, num_tiles * splits,
+                              problem.map.order};
     for (std::int64_t w = 0; w < partition.num_workers; ++w) {
       const Range range = range_of(partition, problem.map, w);
       const Range tile = tiles[static_cast<std::size_t>(w / splits)].lean_tiles;
@@ -293,7 +365,7 @@ TEST(HugeProblems, StayExactIn64Bits) {
     const std::int64_t total = map.num_lean_tiles();
     for (const std::int64_t workers : {1, 2, 7, 76, 92, 114, 132, 1024}) {
       if (total == 0 || total > std::numeric_limits<std::int64_t>::max() / (workers + 1)) continue;
-      const Partition partition{PartitionKind::kStreamK, 1, workers};
+      const Partition partition{PartitionKind::kStreamK, 1, workers, Order::kHeadByHead};
       for (std::int64_t w = 0; w < workers; w += 1 + workers / 20) {
         const Range range = range_of(partition, map, w);
         const auto exact = static_cast<std::int64_t>(static_cast<__int128>(total) * w / workers);

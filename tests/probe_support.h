@@ -84,15 +84,36 @@ inline std::vector<PlanOptions> every_plan(std::int64_t max_kv_len) {
   return all;
 }
 
-/// Checks the case against the reference with every plan.
-inline void expect_right(const Case& problem) {
-  const Expected expected = expect(problem);
-  for (const PlanOptions& options : every_plan(problem.spec.max_length())) {
+/// Whether a backend is to compute the case: a host's all, a device's what it has a
+/// kernel for.
+inline bool computes(const Backend& backend, const Case& problem) {
+  return backend.device_kind() == Device::Kind::kHost ||
+         static_cast<bool>(backend.supports(problem_on(backend, problem)));
+}
+
+/// Checks the case against the reference with each of `plans` on one backend.
+inline void expect_right_on(const Backend& backend, const Case& problem, const Expected& expected,
+                            const std::vector<PlanOptions>& plans) {
+  for (PlanOptions options : plans) {
+    options.backend = backend.name();
     const Outcome outcome = check_case(problem, expected, options);
     EXPECT_TRUE(outcome.passed && !outcome.refused)
         << outcome.message << "\n  " << describe(options) << "\n  " << describe(problem);
     if (!outcome.passed) return;
   }
+}
+
+/// The same on every backend of this machine that computes it.
+inline void expect_right(const Case& problem, const Expected& expected,
+                         const std::vector<PlanOptions>& plans) {
+  for (const Backend* backend : backends_here()) {
+    if (computes(*backend, problem)) expect_right_on(*backend, problem, expected, plans);
+  }
+}
+
+/// The same with every plan.
+inline void expect_right(const Case& problem) {
+  expect_right(problem, expect(problem), every_plan(problem.spec.max_length()));
 }
 
 /// What all elements of an output row are, and its lse.

@@ -120,8 +120,7 @@ TEST_P(Pages, ATableAsWideAsTheLongestSequence) {
   spec.spare_columns = 0;
   spec.q_amplitude = 1;
   const Case problem = build_case(spec);
-  const Outcome outcome = check_case(problem);
-  EXPECT_TRUE(outcome.passed) << outcome.message;
+  expect_right(problem, expect(problem), {PlanOptions{}});
 }
 
 TEST_P(Pages, RequestsShorterThanAPage) {

@@ -7,7 +7,18 @@
 namespace leanattn::testing {
 namespace {
 
-class Splits : public Probe {};
+class Splits : public Probe {
+ protected:
+  static std::vector<PlanOptions> fixed_splits(const std::vector<std::int64_t>& numbers) {
+    std::vector<PlanOptions> plans;
+    for (const std::int64_t splits : numbers) {
+      PlanOptions& options = plans.emplace_back();
+      options.partition = PartitionChoice::kFixedSplit;
+      options.num_splits = splits;
+    }
+    return plans;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Caches, Splits, every_cache(), cache_name);
 
 TEST_P(Splits, StridedQueriesAndOutputs) {
@@ -39,14 +50,7 @@ TEST_P(Splits, LongContextStaysWithinTheTypesError) {
   spec.head_dim = spec.v_head_dim = 128;
   spec.q_amplitude = 1;
   const Case problem = build_case(spec);
-  const Expected expected = expect(problem);
-  for (const std::int64_t splits : {1, 16, 32}) {
-    PlanOptions options;
-    options.partition = PartitionChoice::kFixedSplit;
-    options.num_splits = splits;
-    const Outcome outcome = check_case(problem, expected, options);
-    EXPECT_TRUE(outcome.passed) << outcome.message;
-  }
+  expect_right(problem, expect(problem), fixed_splits({1, 16, 32}));
 }
 
 TEST_P(Splits, LargeHeadsInPermutedPages) {
@@ -86,14 +90,7 @@ TEST_P(Splits, LseDoesNotDependOnTheNumberOfSplits) {
 TEST_P(Splits, MoreSplitsThanKeys) {
   for (const std::int64_t n : {1, 2, 40, 300}) {
     const Case problem = with_values(probe({n}), [](auto, auto) { return 1; });
-    const Expected expected = expect(problem);
-    for (const std::int64_t splits : {n, n + 1, std::int64_t{1000}}) {
-      PlanOptions options;
-      options.partition = PartitionChoice::kFixedSplit;
-      options.num_splits = splits;
-      const Outcome outcome = check_case(problem, expected, options);
-      EXPECT_TRUE(outcome.passed) << outcome.message << " with " << splits << " splits";
-    }
+    expect_right(problem, expect(problem), fixed_splits({n, n + 1, 1000}));
   }
 }
 
@@ -105,8 +102,11 @@ TEST_P(Splits, ManyDrawsOfLengthsAndTables) {
     spec.num_kv_heads = 1;
     spec.q_amplitude = 1;
     spec.seed = bits.next();
-    const Outcome outcome = check_case(build_case(spec), draw_options(spec.seed));
-    ASSERT_TRUE(outcome.passed) << outcome.message << "\n  " << describe(spec);
+    const Case problem = build_case(spec);
+    for (const Backend* backend : backends_here()) {
+      if (!computes(*backend, problem)) continue;
+      expect_right_on(*backend, problem, expect(problem), {draw_options(spec.seed, *backend)});
+    }
   }
 }
 
@@ -141,15 +141,17 @@ TEST_P(Splits, TheErrorDoesNotGrowWithTheNumberOfSplits) {
   spec.q_amplitude = 1;
   const Case problem = build_case(spec);
   const Expected expected = expect(problem);
-  const auto units = [&](std::int64_t splits) {
-    PlanOptions options;
-    options.partition = PartitionChoice::kFixedSplit;
-    options.num_splits = splits;
-    const Outcome outcome = check_case(problem, expected, options);
-    EXPECT_TRUE(outcome.passed) << outcome.message;
-    return outcome.comparison.units;
-  };
-  EXPECT_LE(units(32), std::max(1.0, 1.5 * units(1)));
+  for (const Backend* backend : backends_here()) {
+    if (!computes(*backend, problem)) continue;
+    const auto units = [&](std::int64_t splits) {
+      PlanOptions options = fixed_splits({splits}).front();
+      options.backend = backend->name();
+      const Outcome outcome = check_case(problem, expected, options);
+      EXPECT_TRUE(outcome.passed) << outcome.message;
+      return outcome.comparison.units;
+    };
+    EXPECT_LE(units(32), std::max(1.0, 1.5 * units(1))) << backend->name();
+  }
 }
 
 }  // namespace

@@ -42,14 +42,6 @@ class BusyThreads {
   std::vector<std::thread> threads_;
 };
 
-std::vector<std::byte> output_bytes(const Case& problem) {
-  const auto out = problem.out.bytes();
-  const auto lse = problem.lse.bytes();
-  std::vector<std::byte> bytes(out.begin(), out.end());
-  bytes.insert(bytes.end(), lse.begin(), lse.end());
-  return bytes;
-}
-
 Buffer workspace_of(const Plan& plan) { return Buffer((plan.workspace_bytes + 63) / 64 * 64); }
 
 class SameBits : public Probe {};
@@ -142,15 +134,19 @@ TEST_P(SameBits, OneTileAndOneSplit) {
   CaseSpec spec = probe({700, 130, 0});
   spec.q_amplitude = 1;
   const Case problem = build_case(spec);
-  PlanOptions options;
-  options.partition = PartitionChoice::kOneTile;
-  decode(problem.arguments, {}, options);
-  const std::vector<std::byte> first = output_bytes(problem);
-  options.partition = PartitionChoice::kFixedSplit;
-  options.num_splits = 1;
-  problem.reset_output();
-  decode(problem.arguments, {}, options);
-  EXPECT_EQ(output_bytes(problem), first);
+  for (const Backend* backend : backends_here()) {
+    if (!computes(*backend, problem)) continue;
+    PlanOptions options;
+    options.backend = backend->name();
+    options.partition = PartitionChoice::kOneTile;
+    decode_case(problem, options);
+    const std::vector<std::byte> first = output_bytes(problem);
+    options.partition = PartitionChoice::kFixedSplit;
+    options.num_splits = 1;
+    problem.reset_output();
+    decode_case(problem, options);
+    EXPECT_EQ(output_bytes(problem), first) << backend->name();
+  }
 }
 
 // Sequences whose length and values follow from their number in [0, 8) alone:
@@ -167,7 +163,7 @@ class Batch {
 
   [[nodiscard]] Result run_with(const PlanOptions& options) const {
     problem_->reset_output();
-    decode(problem_->arguments, problem_->rules(), options);
+    decode_case(*problem_, options);
     return read_output(*problem_);
   }
 
@@ -199,24 +195,26 @@ class Batch {
 
 class BatchInvariant : public Probe {
  protected:
-  static CaseSpec small(std::int64_t group_size) {
+  // Of the smallest head dim that a backend has.
+  static CaseSpec small(std::int64_t group_size, const Backend& backend) {
     CaseSpec spec = probe({1});
     spec.num_kv_heads = 1;
     spec.group_size = group_size;
-    spec.head_dim = spec.v_head_dim = 32;
+    const bool on_host = backend.device_kind() == Device::Kind::kHost;
+    spec.head_dim = spec.v_head_dim = on_host ? 32 : 64;
     return spec;
-  }
-
-  // The rows of sequence b of a result.
-  static std::vector<float> rows_of(const Result& result, const CaseSpec& spec, std::int64_t b) {
-    const std::int64_t heads = spec.num_q_heads();
-    const auto out = result.out.begin() + b * heads * spec.v_head_dim;
-    std::vector<float> rows(out, out + heads * spec.v_head_dim);
-    rows.insert(rows.end(), result.lse.begin() + b * heads, result.lse.begin() + (b + 1) * heads);
-    return rows;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Caches, BatchInvariant, every_cache(), cache_name);
+
+// The rows of sequence b of a result.
+std::vector<float> rows_of(const Result& result, const CaseSpec& spec, std::int64_t b) {
+  const std::int64_t heads = spec.num_q_heads();
+  const auto out = result.out.begin() + b * heads * spec.v_head_dim;
+  std::vector<float> rows(out, out + heads * spec.v_head_dim);
+  rows.insert(rows.end(), result.lse.begin() + b * heads, result.lse.begin() + (b + 1) * heads);
+  return rows;
+}
 
 std::vector<PlanOptions> invariant_plans() {
   std::vector<PlanOptions> all = every_partition(7);
@@ -224,36 +222,43 @@ std::vector<PlanOptions> invariant_plans() {
   return all;
 }
 
-TEST_P(BatchInvariant, ARowDoesNotDependOnItsBatchMates) {
-  for (const std::int64_t group : {1, 8}) {
-    const CaseSpec spec = small(group);
-    std::vector<std::vector<float>> alone;
-    for (std::int64_t member = 0; member < 8; ++member) {
-      PlanOptions options;
-      options.batch_invariant = true;
-      alone.push_back(rows_of(Batch(spec, {member}).run_with(options), spec, 0));
-    }
-    for (const std::size_t size : {2, 3, 32, 33, 64}) {
-      std::vector<std::int64_t> members(size);
-      for (std::size_t b = 0; b < size; ++b)
-        members[b] = static_cast<std::int64_t>((b * 5 + size) % 8);
-      const Batch batch(spec, members);
-      const std::vector<PlanOptions> plans = invariant_plans();
-      for (std::size_t p = 0; p < plans.size(); p += size < 32 ? 1 : 5) {
-        const Result result = batch.run_with(plans[p]);
-        for (std::size_t b = 0; b < size; ++b) {
-          ASSERT_EQ(rows_of(result, spec, static_cast<std::int64_t>(b)),
-                    alone[static_cast<std::size_t>(members[b])])
-              << "sequence " << b << " of " << size << ", " << describe(plans[p]);
-        }
+// On a backend, each sequence alone and then in batches.
+void expect_rows_as_alone(const Backend& backend, const CaseSpec& spec) {
+  std::vector<PlanOptions> plans = invariant_plans();
+  for (PlanOptions& options : plans) options.backend = backend.name();
+  std::vector<std::vector<float>> alone;
+  for (std::int64_t member = 0; member < 8; ++member) {
+    alone.push_back(rows_of(Batch(spec, {member}).run_with(plans.front()), spec, 0));
+  }
+  for (const std::size_t size : {2, 3, 32, 33, 64}) {
+    std::vector<std::int64_t> members(size);
+    for (std::size_t b = 0; b < size; ++b)
+      members[b] = static_cast<std::int64_t>((b * 5 + size) % 8);
+    const Batch batch(spec, members);
+    for (std::size_t p = 0; p < plans.size(); p += size < 32 ? 1 : 5) {
+      const Result result = batch.run_with(plans[p]);
+      for (std::size_t b = 0; b < size; ++b) {
+        ASSERT_EQ(rows_of(result, spec, static_cast<std::int64_t>(b)),
+                  alone[static_cast<std::size_t>(members[b])])
+            << "sequence " << b << " of " << size << ", " << describe(plans[p]);
       }
     }
   }
 }
 
-TEST_P(BatchInvariant, NorOnPagesOrCapacity) {
-  CaseSpec spec = small(2);
+TEST_P(BatchInvariant, ARowDoesNotDependOnItsBatchMates) {
+  for (const std::int64_t group : {1, 8}) {
+    for (const Backend* backend : backends_here()) {
+      const CaseSpec spec = small(group, *backend);
+      if (computes(*backend, build_case(spec))) expect_rows_as_alone(*backend, spec);
+    }
+  }
+}
+
+// On a backend, two sequences in caches of other capacities and pages.
+void expect_rows_wherever_they_lie(const Backend& backend, CaseSpec spec) {
   PlanOptions options;
+  options.backend = backend.name();
   options.batch_invariant = true;
   options.partition = PartitionChoice::kStreamK;
   options.num_workers = 3;
@@ -267,6 +272,13 @@ TEST_P(BatchInvariant, NorOnPagesOrCapacity) {
       ASSERT_EQ(first.out, other.out) << "page size " << page << ", spare " << spare;
       ASSERT_EQ(first.lse, other.lse);
     }
+  }
+}
+
+TEST_P(BatchInvariant, NorOnPagesOrCapacity) {
+  for (const Backend* backend : backends_here()) {
+    const CaseSpec spec = small(2, *backend);
+    if (computes(*backend, build_case(spec))) expect_rows_wherever_they_lie(*backend, spec);
   }
 }
 

@@ -234,6 +234,8 @@ void run_bench(const Options& options, Invocation& invocation) {
   check(options.seconds > 0, "--seconds is ", options.seconds, "; more than 0 is needed");
   const MachineFacts facts = machine_facts();
   const Backend& chosen = backend(options.backend);
+  check<Unsupported>(chosen.device_kind() == Device::Kind::kHost, "--backend is ", chosen.name(),
+                     ", which reads device memory; leanattn_bench_gpu measures it");
   const ElementType asked_type = parse_element_type("--type", options.type);
   MeasureOptions measured;
   measured.backend = options.backend;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.h"
@@ -24,8 +25,8 @@ struct Options {
 };
 
 constexpr const char* kFooter =
-    R"(Backends are listed best first; "auto" means the first, or what LEANATTN_BACKEND
-names. LEANATTN_ISA names the widest instruction set the cpu backend may use.
+    R"(Backends are listed best first; "auto" means the first that reads the tensors' memory,
+or what LEANATTN_BACKEND names. LEANATTN_ISA names the widest instruction set the cpu backend may use.
 The bandwidth is a plain read of memory, the floor of decode attention.
 
 Examples:
@@ -61,11 +62,16 @@ Json json_of(const MachineFacts& facts, const std::vector<Measured>& measured) {
                {"logical_cores", facts.logical_cores},
                {"last_level_cache_bytes", facts.last_level_cache_bytes}};
   for (const Backend* each : backends()) {
-    const Machine machine = each->machine();
-    json["backends"].push_back({{"name", each->name()},
-                                {"default", each == chosen},
-                                {"description", machine.description},
-                                {"num_workers", machine.num_workers}});
+    Json row = {{"name", each->name()}, {"default", each == chosen}};
+    const std::string unavailable = each->unavailable();
+    if (unavailable.empty()) {
+      const Machine machine = each->machine();
+      row["description"] = machine.description;
+      row["num_workers"] = machine.num_workers;
+    } else {
+      row["unavailable"] = unavailable;
+    }
+    json["backends"].push_back(std::move(row));
   }
   for (const std::string_view name : kEnvironment) {
     const char* value = std::getenv(name.data());
@@ -83,7 +89,10 @@ void print_info(const MachineFacts& facts, const std::vector<Measured>& measured
   const Backend* chosen = &backend();
   fmt::print("leanattn {}\n", LEANATTN_VERSION);
   for (const Backend* each : backends()) {
-    fmt::print("backend   {}: {}{}\n", each->name(), each->machine().description,
+    const std::string unavailable = each->unavailable();
+    fmt::print("backend   {}: {}{}\n", each->name(),
+               unavailable.empty() ? each->machine().description
+                                   : fmt::format("not available: {}", unavailable),
                each == chosen ? " (default)" : "");
   }
   fmt::print("machine   {}, {} logical core{}, last-level cache {:.0f} MB\n", facts.cpu,

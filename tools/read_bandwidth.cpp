@@ -109,7 +109,7 @@ double read_seconds(std::span<const std::span<const std::byte>> parts, int num_t
   const auto start = std::chrono::steady_clock::now();
 #pragma omp parallel for num_threads(num_threads) schedule(static, 1)
   for (int thread = 0; thread < num_threads; ++thread) {
-    const Range share = even_share(units, num_threads, thread);
+    const Range share = even_share<std::int64_t>(units, num_threads, thread);
     const Range bytes{share.begin * kUnit, std::min(share.end * kUnit, total)};
     sink.fetch_xor(read_share(parts, bytes, way), std::memory_order_relaxed);
   }

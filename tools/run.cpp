@@ -16,8 +16,8 @@
 #include "leanattn/error.h"
 #include "leanattn/half.h"
 #include "problem_file.h"
+#include "testing/device_mirror.h"
 #include "text_arguments.h"
-#include "workspace.h"
 
 namespace leanattn::tools {
 namespace {
@@ -164,6 +164,24 @@ void print_report(const ProblemFile& problem, const Plan& plan,
              difference->cosine_difference, tolerance_source(problem.arguments()));
 }
 
+// Computes the answer in the file's memory, or in a copy on a device that is copied back.
+Plan run_on_backend(const ProblemFile& problem, const ScoreRules& rules,
+                    const PlanOptions& options) {
+  const Backend& chosen = backend(options.backend);
+  const Arguments& arguments = problem.arguments();
+  // The maxima are those of the file, wherever the run reads it.
+  Problem posed = problem_of(arguments, rules);
+  posed.device.kind = chosen.device_kind();
+  Plan plan = leanattn::plan(posed, options);
+  const testing::DeviceMirror mirror(chosen, testing::blocks_of(arguments));
+  const testing::DeviceMemory workspace(chosen, plan.workspace_bytes);
+  initialise(plan, workspace.bytes());
+  run(plan, mirror.mirrored(arguments), workspace.bytes());
+  mirror.fetch(arguments.out.data);
+  mirror.fetch(arguments.lse.data);
+  return plan;
+}
+
 Json run_file(const std::string& path, const Options& options, Invocation& invocation) {
   const CacheOrder order = options.layout == "hnd" ? CacheOrder::kHnd : CacheOrder::kNhd;
   const ProblemFile problem(Safetensors::read(path), order);
@@ -171,9 +189,7 @@ Json run_file(const std::string& path, const Options& options, Invocation& invoc
         ": 'lse' is given without 'out'");
   const ScoreRules rules = rules_of(options, problem.file());
   const Arguments& arguments = problem.arguments();
-  const Plan plan = leanattn::plan(problem_of(arguments, rules), plan_options_of(options));
-  const Workspace workspace(plan.workspace_bytes);
-  run(plan, arguments, workspace.bytes());
+  const Plan plan = run_on_backend(problem, rules, plan_options_of(options));
 
   std::optional<Difference> difference;
   if (problem.expected_out() != nullptr) difference = compare_with_file(problem, rules);

@@ -9,6 +9,7 @@
 #include <queue>
 #include <utility>
 
+#include "core/splits.h"
 #include "leanattn/error.h"
 
 namespace leanattn::tools {
@@ -37,7 +38,7 @@ std::int64_t lean_tiles_of(const Shape& shape, std::int64_t length, std::int64_t
   const std::int64_t offset = length - shape.q_len;
   const Range keys =
       visible_keys(shape.window, offset + first / group, offset + last / group, length);
-  return keys.empty() ? 0 : ceil_div(keys.end, shape.tile_n) - keys.begin / shape.tile_n;
+  return lean_tiles_of_keys(keys, shape.tile_n).size();
 }
 
 // Which machine worker takes the next worker of the partition, and from when.
@@ -58,12 +59,6 @@ class BlockScheduler {
   using Free = std::pair<std::int64_t, std::int64_t>;  // time, machine worker
   std::priority_queue<Free, std::vector<Free>, std::greater<>> free_;
 };
-
-std::int64_t index_of(const TileMap& map, const OutputTile& tile) {
-  const std::int64_t first = map.first_block[tile.sequence];
-  const std::int64_t blocks = map.first_block[tile.sequence + 1] - first;
-  return first * map.num_kv_heads + tile.kv_head * blocks + tile.row_block;
-}
 
 // LeanTiles of the longest output tile, at least 1.
 std::int64_t longest_tile(const TileMap& map) {
@@ -90,7 +85,7 @@ OwnedTileMap::OwnedTileMap(const Shape& shape) {
     first_block_.push_back(static_cast<std::int64_t>(lean_tiles_before_.size()) - 1);
   }
   map_ = {static_cast<std::int64_t>(shape.lengths.size()), shape.num_kv_heads, first_block_.data(),
-          lean_tiles_before_.data()};
+          lean_tiles_before_.data(), Order::kHeadByHead};
 }
 
 double Schedule::balance() const {
@@ -114,7 +109,7 @@ Schedule schedule_of(const Shape& shape, const TileMap& map, const Partition& pa
       const bool partial = part != tile.lean_tiles;
       const bool finishes = partial && part.end == tile.lean_tiles.end;
       schedule.segments.push_back(
-          {machine_worker, worker, index_of(map, tile), tile, part, time, partial, finishes});
+          {machine_worker, worker, map.index_of(tile), tile, part, time, partial, finishes});
       schedule.num_partials += partial ? 1 : 0;
       time += part.size();
       id = part.end;
@@ -134,13 +129,14 @@ Partition partition_for(PartitionKind kind, const TileMap& map, std::int64_t num
   check(num_machine_workers >= 1, "workers is ", num_machine_workers, "; at least 1 is needed");
   check(num_splits >= 0, "splits is ", num_splits, "; 0 or more is needed");
   const std::int64_t tiles = map.num_output_tiles();
-  if (kind == PartitionKind::kStreamK) return {kind, 1, num_machine_workers};
+  if (kind == PartitionKind::kStreamK) return {kind, 1, num_machine_workers, map.order};
   std::int64_t splits = 1;
   if (kind == PartitionKind::kFixedSplit) {
-    const std::int64_t filling = ceil_div(num_machine_workers, std::max<std::int64_t>(tiles, 1));
-    splits = num_splits > 0 ? num_splits : std::clamp<std::int64_t>(filling, 1, longest_tile(map));
+    splits = num_splits > 0 ? num_splits
+                            : core::flash_decoding_splits(tiles, num_machine_workers,
+                                                          longest_tile(map));
   }
-  return {kind, splits, splits * tiles};
+  return {kind, splits, splits * tiles, map.order};
 }
 
 std::string percent(double share) {

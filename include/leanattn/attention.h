@@ -12,6 +12,7 @@
 #include "leanattn/error.h"
 #include "leanattn/partition.h"
 #include "leanattn/problem.h"
+#include "leanattn/stream.h"
 #include "leanattn/tensor.h"
 
 namespace leanattn {
@@ -28,9 +29,10 @@ struct PlanOptions {
   std::int64_t num_splits =
       0;  // fixed_split: workers per output tile; 0: as many as fill the machine
   std::int64_t num_workers = 0;  // stream_k and auto: workers; 0: the machine's
-  std::int64_t num_threads = 0;  // threads of a CPU run; 0: the machine's
+  std::int64_t num_threads = 0;  // threads of a CPU run; 0: the machine's. CPU only
   bool batch_invariant =
       false;  // a row's bits depend on its own query, keys, values and length only
+  bool checked = false;  // device memory: a run reads lengths and page ids back and checks them
 };
 
 /// What a problem needs, decided once. Plain data; valid as long as the process.
@@ -43,6 +45,7 @@ struct Plan {
   std::int64_t num_threads = 1;
   std::int64_t tile_n = 1;  // keys of a LeanTile in this plan
   bool batch_invariant = false;
+  bool checked = false;
   std::size_t workspace_bytes = 0;
   double estimated_seconds = 0;  // at the maxima; 0 where the partition was given
 };
@@ -58,11 +61,24 @@ inline constexpr std::size_t kWorkspaceAlignment = 64;
 /// One sentence: what `plan` chose, and why.
 [[nodiscard]] std::string explain(const Plan& plan);
 
-/// Computes attention. `workspace` has at least plan.workspace_bytes bytes,
-/// aligned to kWorkspaceAlignment, of any content; it must not be shared by runs
-/// at the same time. Allocates nothing. Same inputs and plan give the same bits.
-/// Throws before anything is written if an argument is not as planned.
-void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace);
+/// Makes a workspace ready for runs of `plan`, whatever it held before. Once is enough;
+/// it is work in `stream`. The CPU needs none.
+void initialise(const Plan& plan, std::span<std::byte> workspace, const Stream& stream = {});
+
+/// Computes attention. `workspace` is of the plan's device, has at least
+/// plan.workspace_bytes bytes, aligned to kWorkspaceAlignment, and must not be shared
+/// by runs at the same time. On a CPU its content does not matter; on a device it was
+/// made ready by `initialise`, and by nothing else touched since. Allocates nothing.
+/// Same inputs and plan give the same bits. Throws before anything is written if an
+/// argument is not as planned.
+///
+/// On a device the call is work in `stream`, does not wait for it, and can be captured
+/// in a graph: lengths, offsets and tables are read when it executes. Contents of
+/// device memory are not looked at beforehand unless the plan is `checked`, which waits
+/// for the stream: a length above its capacity or max_kv_len, or a page id that is not
+/// in the cache, is then refused with the sequence and the value.
+void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+         const Stream& stream = {});
 
 /// `run` for callers with threads of their own (CPU): call `begin` once, then,
 /// after it returned, `work` once for each thread of [0, plan.num_threads), in
@@ -74,7 +90,7 @@ void work(const Plan& plan, const Arguments& arguments, std::span<std::byte> wor
 
 /// plan and run in one call, with a workspace of its own.
 void decode(const Arguments& arguments, const ScoreRules& rules = {},
-            const PlanOptions& options = {});
+            const PlanOptions& options = {}, const Stream& stream = {});
 
 /// Merges two results over disjoint keys of the same queries:
 /// out_a, out_b, out: [rows, heads, v_head_dim]; lse_*: [rows, heads], f32, natural log.

@@ -2,12 +2,15 @@
 // interface, and the ordered list of those in this build.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "leanattn/partition.h"
 #include "leanattn/problem.h"
+#include "leanattn/stream.h"
 
 namespace leanattn {
 
@@ -20,6 +23,8 @@ struct Kernel {
   std::int64_t tile_n = 1;            // keys of a LeanTile
   std::int64_t tile_n_invariant = 1;  // keys of a LeanTile when batch_invariant
   std::int64_t scratch_bytes = 0;     // per thread, beyond partials
+  std::int64_t num_workers = 0;       // that run at once; 0: the machine's
+  std::int64_t threads = 1;           // of a worker
 };
 
 /// Yes, with the kernel; or the sentence that says why not.
@@ -46,15 +51,33 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// "cpu", …
+  /// "cpu", "cuda"
   [[nodiscard]] virtual std::string_view name() const = 0;
+  /// Empty where this machine can run it, or the sentence that says what is missing.
+  [[nodiscard]] virtual std::string unavailable() const { return {}; }
   /// The memory it reads and writes.
   [[nodiscard]] virtual Device::Kind device_kind() const = 0;
   [[nodiscard]] virtual Support supports(const Problem& problem) const = 0;
   [[nodiscard]] virtual Machine machine() const = 0;
+  /// stream_k for `problem`: in the order that suits the backend, over `num_workers`
+  /// workers if asked for (0: not), else as many as are best.
+  [[nodiscard]] virtual Partition stream_k(const Problem& problem, const Kernel& kernel,
+                                           std::int64_t num_workers) const = 0;
+  /// Bytes of workspace that a plan, complete but for these, needs.
+  [[nodiscard]] virtual std::size_t workspace_bytes(const Plan& plan) const = 0;
+  /// Prepares a workspace; see `leanattn::initialise`.
+  virtual void initialise(const Plan&, std::span<std::byte>, const Stream&) const {}
   /// Executes a checked call; see `leanattn::run`.
-  virtual void run(const Plan& plan, const Arguments& arguments,
-                   std::span<std::byte> workspace) const = 0;
+  virtual void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+                   const Stream& stream) const = 0;
+
+  /// Memory of the backend's device, aligned to kWorkspaceAlignment, in the order of
+  /// `stream`. Throws std::bad_alloc.
+  [[nodiscard]] virtual std::byte* allocate(std::size_t bytes, const Stream& stream) const;
+  virtual void release(std::byte* memory, const Stream& stream) const noexcept;
+  /// Copies between this device's memory and the host's, either way, after the work in
+  /// `stream`; done when it returns.
+  virtual void copy(void* to, const void* from, std::size_t bytes, const Stream& stream) const;
 
   /// Executes a call thread by thread; see `leanattn::begin` and `leanattn::work`.
   /// Throws Unsupported where threads are not the caller's to lend.

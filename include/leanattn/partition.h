@@ -6,7 +6,8 @@
 // and finds the worker of an id the same way. Nothing is tabulated but the
 // prefix sums of LeanTiles per row block. The CPU engine, device kernels, the
 // plan drawer and the tests call these functions; they include nothing of the
-// project and allocate nothing.
+// project and allocate nothing. Int is 64 bits wide but in kernels, whose plans
+// keep every id below 2^31.
 #pragma once
 
 #include <cstdint>
@@ -22,43 +23,58 @@
 namespace leanattn {
 
 /// [begin, end)
-struct Range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+template <class Int>
+struct BasicRange {
+  Int begin = 0;
+  Int end = 0;
 
-  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t size() const { return end - begin; }
+  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr Int size() const { return end - begin; }
   [[nodiscard]] LEANATTN_HOST_DEVICE constexpr bool empty() const { return begin >= end; }
-  friend constexpr bool operator==(const Range&, const Range&) = default;
+  friend constexpr bool operator==(const BasicRange&, const BasicRange&) = default;
 };
+using Range = BasicRange<std::int64_t>;
 
-[[nodiscard]] LEANATTN_HOST_DEVICE constexpr Range intersect(const Range& a, const Range& b) {
-  const std::int64_t begin = a.begin > b.begin ? a.begin : b.begin;
-  const std::int64_t end = a.end < b.end ? a.end : b.end;
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> intersect(const BasicRange<Int>& a,
+                                                                       const BasicRange<Int>& b) {
+  const Int begin = a.begin > b.begin ? a.begin : b.begin;
+  const Int end = a.end < b.end ? a.end : b.end;
   return {begin, begin < end ? end : begin};
+}
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr Range intersect(const Range& a, const Range& b) {
+  return intersect<std::int64_t>(a, b);
 }
 
 [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
+  return a / b + (a % b > 0);
 }
 
-/// Share `index` of `total` items dealt to `num_shares`: sizes differ by at most
+/// The LeanTiles, counted from the first key of the sequence, that hold `keys`.
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> lean_tiles_of_keys(
+    BasicRange<Int> keys, Int tile_n) {
+  if (keys.empty()) return {};
+  return {keys.begin / tile_n, (keys.end - 1) / tile_n + 1};
+}
+
+/// Share `index` of `total` items dealt to `num_shares`; sizes differ by at most
 /// one. Share i begins at ⌊i·total / num_shares⌋, so a multiple of equal parts
-/// is cut exactly as each part alone would be.
-[[nodiscard]] LEANATTN_HOST_DEVICE constexpr Range even_share(std::int64_t total,
-                                                              std::int64_t num_shares,
-                                                              std::int64_t index) {
-  const std::int64_t quotient = total / num_shares;
-  const std::int64_t remainder = total % num_shares;
+/// is cut exactly as each part alone would be. Requires num_shares² < 2^31 (Int of 32
+/// bits) or 2^63.
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> even_share(Int total, Int num_shares,
+                                                                        Int index) {
+  const Int quotient = total / num_shares;
+  const Int remainder = total % num_shares;
   return {index * quotient + index * remainder / num_shares,
           (index + 1) * quotient + (index + 1) * remainder / num_shares};
 }
 
 /// The share that holds `item`; the inverse of `even_share`. Requires
 /// 0 ≤ item < total and total·num_shares < 2^63.
-[[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t share_of(std::int64_t total,
-                                                                   std::int64_t num_shares,
-                                                                   std::int64_t item) {
-  return ((item + 1) * num_shares - 1) / total;
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr Int share_of(Int total, Int num_shares, Int item) {
+  return static_cast<Int>(((static_cast<std::int64_t>(item) + 1) * num_shares - 1) / total);
 }
 
 /// The largest i in [0, size) with values[i]·scale ≤ key. Requires
@@ -80,6 +96,14 @@ struct Range {
   return low;
 }
 
+/// The order in which LeanTiles are laid end to end, and with it which of them are
+/// read at the same time.
+enum class Order : std::uint8_t {
+  kHeadByHead,       // sequence by sequence, in it row block by row block, in it KV head by KV head
+  kHeadSynchronous,  // KV head by KV head; workers take turns over the heads, and every head is
+                     // cut at the same tokens
+};
+
 /// One (sequence, KV head, block of packed query rows) and the ids of its
 /// LeanTiles.
 struct OutputTile {
@@ -89,13 +113,13 @@ struct OutputTile {
   Range lean_tiles;
 };
 
-/// Where the LeanTiles of a problem lie: sequence by sequence, in it KV head by
-/// KV head, in it row block by row block. Non-owning.
+/// Where the LeanTiles of a problem lie. Non-owning.
 struct TileMap {
   std::int64_t num_sequences = 0;
   std::int64_t num_kv_heads = 1;
   const std::int64_t* first_block = nullptr;        // [num_sequences + 1] row blocks before b
   const std::int64_t* lean_tiles_before = nullptr;  // [row blocks + 1], of one KV head
+  Order order = Order::kHeadByHead;
 
   [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t num_row_blocks() const {
     return num_sequences == 0 ? 0 : first_block[num_sequences];
@@ -103,54 +127,48 @@ struct TileMap {
   [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t num_output_tiles() const {
     return num_row_blocks() * num_kv_heads;
   }
+  /// LeanTiles of one KV head.
+  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t per_head() const {
+    return num_sequences == 0 ? 0 : lean_tiles_before[num_row_blocks()];
+  }
   [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t num_lean_tiles() const {
-    return num_sequences == 0 ? 0 : lean_tiles_before[num_row_blocks()] * num_kv_heads;
+    return per_head() * num_kv_heads;
   }
 
-  /// Output tile `index` of [0, num_output_tiles()).
+  /// Output tile `index` of [0, num_output_tiles()): row block by row block, in it KV
+  /// head by KV head.
   [[nodiscard]] LEANATTN_HOST_DEVICE constexpr OutputTile tile(std::int64_t index) const {
-    const std::int64_t b = last_not_above(first_block, num_sequences, num_kv_heads, index);
-    const std::int64_t blocks = first_block[b + 1] - first_block[b];
-    const std::int64_t in_sequence = index - first_block[b] * num_kv_heads;
-    return make_tile(b, in_sequence / blocks, in_sequence % blocks);
+    return make_tile(index / num_kv_heads, index % num_kv_heads);
+  }
+
+  /// The index of an output tile; the inverse of `tile`.
+  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t index_of(const OutputTile& tile) const {
+    return (first_block[tile.sequence] + tile.row_block) * num_kv_heads + tile.kv_head;
   }
 
   /// The output tile that holds LeanTile `id` of [0, num_lean_tiles()).
   [[nodiscard]] LEANATTN_HOST_DEVICE constexpr OutputTile tile_of(std::int64_t id) const {
-    const std::int64_t* before = lean_tiles_before;
-    const std::int64_t row_blocks = num_row_blocks();
-    // The sequence's LeanTiles begin at before[first_block[b]]·num_kv_heads.
-    std::int64_t low = 0;
-    std::int64_t high = num_sequences;
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      if (before[first_block[middle]] * num_kv_heads <= id) {
-        low = middle;
-      } else {
-        high = middle;
-      }
+    if (order == Order::kHeadSynchronous) {
+      const std::int64_t head = id / per_head();
+      const std::int64_t in_head = id % per_head();
+      return make_tile(last_not_above(lean_tiles_before, num_row_blocks(), 1, in_head), head);
     }
-    const std::int64_t begin = first_block[low];
-    const std::int64_t blocks =
-        (low + 1 < num_sequences ? first_block[low + 1] : row_blocks) - begin;
-    const std::int64_t per_head = before[begin + blocks] - before[begin];
-    const std::int64_t in_sequence = id - before[begin] * num_kv_heads;
-    const std::int64_t in_head = in_sequence % per_head;
-    const std::int64_t block = last_not_above(before + begin, blocks, 1, before[begin] + in_head);
-    return make_tile(low, in_sequence / per_head, block);
+    const std::int64_t block =
+        last_not_above(lean_tiles_before, num_row_blocks(), num_kv_heads, id);
+    const std::int64_t size = lean_tiles_before[block + 1] - lean_tiles_before[block];
+    return make_tile(block, (id - lean_tiles_before[block] * num_kv_heads) / size);
   }
 
  private:
-  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr OutputTile make_tile(std::int64_t b,
-                                                                    std::int64_t head,
-                                                                    std::int64_t block) const {
-    const std::int64_t first = first_block[b];
-    const std::int64_t per_head = lean_tiles_before[first_block[b + 1]] - lean_tiles_before[first];
-    const std::int64_t base = lean_tiles_before[first] * (num_kv_heads - 1) + head * per_head;
-    return {b,
-            head,
-            block,
-            {base + lean_tiles_before[first + block], base + lean_tiles_before[first + block + 1]}};
+  /// Of row block `block` of all sequences.
+  [[nodiscard]] LEANATTN_HOST_DEVICE constexpr OutputTile make_tile(std::int64_t block,
+                                                                    std::int64_t head) const {
+    const std::int64_t b = last_not_above(first_block, num_sequences, 1, block);
+    const std::int64_t size = lean_tiles_before[block + 1] - lean_tiles_before[block];
+    const std::int64_t begin = order == Order::kHeadSynchronous
+                                   ? head * per_head() + lean_tiles_before[block]
+                                   : lean_tiles_before[block] * num_kv_heads + head * size;
+    return {b, head, block - first_block[b], {begin, begin + size}};
   }
 };
 
@@ -164,15 +182,50 @@ enum class PartitionKind : std::uint8_t {
 struct Partition {
   PartitionKind kind = PartitionKind::kStreamK;
   std::int64_t num_splits = 1;   // workers per output tile of one_tile (1) and fixed_split
-  std::int64_t num_workers = 1;  // at least num_splits × output tiles of those two
+  std::int64_t num_workers = 1;  // at least num_splits × output tiles of those two; stream_k,
+                                 // head-synchronous: a multiple of the KV heads
+  Order order = Order::kHeadByHead;
 };
 
-/// The LeanTile ids of `worker` in [0, num_workers). It may be empty.
+/// The LeanTile ids that stream_k deals to `worker`, of `per_head` LeanTiles of each of
+/// `num_kv_heads` heads.
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> stream_k_range(
+    Order order, Int per_head, Int num_kv_heads, Int num_workers, Int worker) {
+  if (order == Order::kHeadByHead) return even_share(per_head * num_kv_heads, num_workers, worker);
+  const BasicRange<Int> share =
+      even_share(per_head, num_workers / num_kv_heads, worker / num_kv_heads);
+  const Int head = worker % num_kv_heads;
+  return {head * per_head + share.begin, head * per_head + share.end};
+}
+
+/// The worker to whom stream_k deals LeanTile `id`; the inverse of `stream_k_range`.
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr Int stream_k_worker(Order order, Int per_head,
+                                                                 Int num_kv_heads, Int num_workers,
+                                                                 Int id) {
+  if (order == Order::kHeadByHead) return share_of(per_head * num_kv_heads, num_workers, id);
+  return share_of(per_head, num_workers / num_kv_heads, id % per_head) * num_kv_heads +
+         id / per_head;
+}
+
+/// From a worker to the one that takes the ids after its own: the next, or
+/// head-synchronous the next of the same head.
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t worker_step(const Partition& partition,
+                                                                      std::int64_t num_kv_heads) {
+  const bool turns =
+      partition.kind == PartitionKind::kStreamK && partition.order == Order::kHeadSynchronous;
+  return turns ? num_kv_heads : 1;
+}
+
+/// The LeanTile ids of `worker` in [0, num_workers). It may be empty. `map` has the
+/// partition's order.
 [[nodiscard]] LEANATTN_HOST_DEVICE constexpr Range range_of(const Partition& partition,
                                                             const TileMap& map,
                                                             std::int64_t worker) {
   if (partition.kind == PartitionKind::kStreamK) {
-    return even_share(map.num_lean_tiles(), partition.num_workers, worker);
+    return stream_k_range(partition.order, map.per_head(), map.num_kv_heads, partition.num_workers,
+                          worker);
   }
   const std::int64_t index = worker / partition.num_splits;
   if (index >= map.num_output_tiles()) return {map.num_lean_tiles(), map.num_lean_tiles()};
@@ -187,12 +240,10 @@ struct Partition {
                                                                     const OutputTile& tile,
                                                                     std::int64_t id) {
   if (partition.kind == PartitionKind::kStreamK) {
-    return share_of(map.num_lean_tiles(), partition.num_workers, id);
+    return stream_k_worker(partition.order, map.per_head(), map.num_kv_heads,
+                           partition.num_workers, id);
   }
-  const std::int64_t first = map.first_block[tile.sequence];
-  const std::int64_t blocks = map.first_block[tile.sequence + 1] - first;
-  const std::int64_t index = first * map.num_kv_heads + tile.kv_head * blocks + tile.row_block;
-  return index * partition.num_splits +
+  return map.index_of(tile) * partition.num_splits +
          share_of(tile.lean_tiles.size(), partition.num_splits, id - tile.lean_tiles.begin);
 }
 

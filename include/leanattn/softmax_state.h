@@ -55,6 +55,23 @@ LEANATTN_HOST_DEVICE inline MergeScales merge(SoftmaxState& left, const SoftmaxS
   return scales;
 }
 
+/// Merges all of `states` at once; scales[i] is the factor of O_i. As with `merge`, a
+/// factor of 0 says "do not read that O", and a state alone among empty ones keeps its
+/// bits.
+template <int kCount>
+LEANATTN_HOST_DEVICE inline SoftmaxState merge_all(const SoftmaxState (&states)[kCount],
+                                                   float (&scales)[kCount]) {
+  SoftmaxState merged;
+  for (int i = 0; i < kCount; ++i) {
+    if (states[i].max > merged.max) merged.max = states[i].max;
+  }
+  for (int i = 0; i < kCount; ++i) {
+    scales[i] = states[i].empty() ? 0.0f : exp2f(states[i].max - merged.max);
+    if (!states[i].empty()) merged.sum += states[i].sum * scales[i];
+  }
+  return merged;
+}
+
 /// Adds exp(sink) to the denominator: a key with that (natural) score and value
 /// 0. Returns the factor for O.
 LEANATTN_HOST_DEVICE inline float add_sink(SoftmaxState& state, float sink) {

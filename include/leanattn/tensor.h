@@ -92,6 +92,11 @@ template <int kRank>
 
 enum class IndexType : std::uint8_t { kInt32, kInt64 };
 
+/// Bytes of one index.
+[[nodiscard]] constexpr std::int64_t size_of(IndexType type) {
+  return type == IndexType::kInt32 ? 4 : 8;
+}
+
 /// A matrix of int32 or int64: lengths, offsets and page tables. A vector is a
 /// matrix of one row.
 struct IndexView {

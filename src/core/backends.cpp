@@ -1,8 +1,8 @@
-// The list of backends in this build, and how one is chosen by name.
-#include <array>
+// How a backend is chosen by name, and what a backend does unless it does otherwise.
 #include <cstdlib>
+#include <cstring>
+#include <new>
 
-#include "cpu/cpu_backend.h"
 #include "leanattn/attention.h"
 #include "leanattn/backend.h"
 #include "leanattn/error.h"
@@ -33,9 +33,17 @@ void Backend::work(const Plan& plan, const Arguments& arguments, std::span<std::
   begin(plan, arguments, workspace);
 }
 
-std::span<const Backend* const> backends() {
-  static const std::array<const Backend*, 1> list{&cpu::cpu_backend()};
-  return list;
+std::byte* Backend::allocate(std::size_t bytes, const Stream&) const {
+  return static_cast<std::byte*>(
+      ::operator new (bytes, std::align_val_t{kWorkspaceAlignment}));
+}
+
+void Backend::release(std::byte* memory, const Stream&) const noexcept {
+  ::operator delete (memory, std::align_val_t{kWorkspaceAlignment});
+}
+
+void Backend::copy(void* to, const void* from, std::size_t bytes, const Stream&) const {
+  std::memcpy(to, from, bytes);
 }
 
 const Backend& backend(std::string_view name, Device device) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/index_values.h"
 #include "core/kv_access.h"
 #include "core/kv_checks.h"
 #include "core/tensor_checks.h"
@@ -69,7 +70,11 @@ void check_q_offsets(const Problem& problem, const IndexView& offsets) {
   }
   if (problem.batch == 0 && !offsets.given()) return;
   core::check_index_vector("q_offsets", offsets, problem.batch + 1, problem.device);
-  if (problem.device.kind != Device::Kind::kHost) return;
+}
+
+/// What ragged q_offsets hold. Host memory.
+void check_q_offset_values(const Problem& problem, const IndexView& offsets) {
+  if (!problem.ragged_q || problem.batch == 0) return;
   core::check_offsets("q_offsets", offsets, problem.num_queries);
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     const std::int64_t q_len = offsets[b + 1] - offsets[b];
@@ -88,7 +93,6 @@ void check_cache(const Problem& problem, const KvView& kv) {
   check_shape("k", kv.k, {kv.k.shape[0], kv.k.shape[1], problem.num_kv_heads, problem.head_dim});
   check_shape("v", kv.v, {kv.v.shape[0], kv.v.shape[1], problem.num_kv_heads, problem.v_head_dim});
   core::check_kv(kv, problem.batch, problem.device);
-  if (problem.device.kind == Device::Kind::kHost) core::check_table_entries(kv, problem.batch);
 }
 
 void check_length(const Problem& problem, const KvView& kv, std::int64_t b, std::int64_t n) {
@@ -101,10 +105,8 @@ void check_length(const Problem& problem, const KvView& kv, std::int64_t b, std:
 
 /// The lengths, and the pages of every key that some query sees. A page before the
 /// window of a sequence's first query may have been freed: its entry is not read.
-/// Returns the most keys of one sequence.
+/// Returns the most keys of one sequence. Host memory.
 std::int64_t check_sequences(const Problem& problem, const Arguments& arguments) {
-  core::check_index_vector("lengths", arguments.lengths, problem.batch, problem.device);
-  if (problem.device.kind != Device::Kind::kHost) return problem.max_kv_len;
   std::int64_t longest = 0;
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     const std::int64_t n = arguments.lengths[b];
@@ -170,12 +172,21 @@ void check_tree_mask(const Problem& problem, const TensorView<3>& mask) {
 
 }  // namespace
 
+std::int64_t core::check_index_values(const Problem& problem, const Arguments& arguments) {
+  check_q_offset_values(problem, arguments.q_offsets);
+  check_table_entries(arguments.kv, problem.batch);
+  return check_sequences(problem, arguments);
+}
+
 void check_arguments(const Problem& problem, const Arguments& arguments) {
   check_q(problem, arguments.q);
   check_results(problem, arguments.out, arguments.lse);
   check_q_offsets(problem, arguments.q_offsets);
   check_cache(problem, arguments.kv);
-  const std::int64_t longest = check_sequences(problem, arguments);
+  core::check_index_vector("lengths", arguments.lengths, problem.batch, problem.device);
+  const std::int64_t longest = problem.device.kind == Device::Kind::kHost
+                                   ? core::check_index_values(problem, arguments)
+                                   : problem.max_kv_len;
   check_per_head(problem, "sinks", arguments.sinks, "has_sinks", problem.has_sinks);
   check_per_head(problem, "alibi_slopes", arguments.alibi_slopes, "has_alibi", problem.has_alibi);
   check_bias(problem, arguments.bias, longest);

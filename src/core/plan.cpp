@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <new>
 
+#include "core/index_values.h"
 #include "core/schedule.h"
+#include "core/splits.h"
 #include "leanattn/attention.h"
 
 namespace leanattn {
@@ -53,17 +54,15 @@ Costs costs_of(const Problem& problem, const Machine& machine, std::int64_t tile
   return costs;
 }
 
-std::int64_t splits_that_fill(std::int64_t tiles, std::int64_t workers, std::int64_t lean_tiles) {
-  const std::int64_t splits = ceil_div(workers, std::max<std::int64_t>(tiles, 1));
-  return std::clamp<std::int64_t>(splits, 1, std::max<std::int64_t>(lean_tiles, 1));
-}
-
 void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& options) {
   const std::int64_t tiles = max_output_tiles(plan.problem, plan.kernel.tile_m);
-  const std::int64_t workers = options.num_workers > 0 ? options.num_workers : plan.num_threads;
+  const bool kernel_decides = options.num_workers == 0 && plan.kernel.num_workers > 0;
+  const std::int64_t workers = options.num_workers > 0 ? options.num_workers
+                               : kernel_decides        ? plan.kernel.num_workers
+                                                       : plan.num_threads;
   const std::int64_t per_tile = ceil_div(plan.problem.max_kv_len, plan.tile_n);
   const auto per_output_tile = [&](PartitionKind kind, std::int64_t splits) {
-    return Partition{kind, splits, std::max<std::int64_t>(1, splits * tiles)};
+    return Partition{kind, splits, std::max<std::int64_t>(1, splits * tiles), Order::kHeadByHead};
   };
   switch (options.partition) {
     case PartitionChoice::kOneTile:
@@ -72,18 +71,29 @@ void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& opt
     case PartitionChoice::kFixedSplit:
       plan.partition = per_output_tile(
           PartitionKind::kFixedSplit,
-          options.num_splits > 0 ? options.num_splits : splits_that_fill(tiles, workers, per_tile));
+          options.num_splits > 0 ? options.num_splits
+                                 : core::flash_decoding_splits(tiles, workers, per_tile));
       break;
-    case PartitionChoice::kStreamK: plan.partition = {PartitionKind::kStreamK, 1, workers}; break;
+    case PartitionChoice::kStreamK:
+      plan.partition =
+          plan.backend->stream_k(plan.problem, plan.kernel, kernel_decides ? 0 : workers);
+      break;
     case PartitionChoice::kAuto: {
       const Costs costs = costs_of(plan.problem, machine, tiles, workers);
       const bool alone = workers == 1 || costs.one_worker <= costs.stream_k;
-      plan.partition = {PartitionKind::kStreamK, 1, alone ? 1 : workers};
+      plan.partition = plan.backend->stream_k(plan.problem, plan.kernel,
+                                              alone            ? 1
+                                              : kernel_decides ? 0
+                                                               : workers);
       plan.estimated_seconds = alone ? costs.one_worker : costs.stream_k;
       break;
     }
   }
-  plan.num_threads = std::min(plan.num_threads, plan.partition.num_workers);
+  if (plan.backend->device_kind() == Device::Kind::kHost) {
+    plan.num_threads = std::min(plan.num_threads, plan.partition.num_workers);
+  } else {
+    plan.num_threads = plan.partition.num_workers;
+  }
 }
 
 /// LeanTiles, workers, partials and their bytes are counted in 64 bits, and a LeanTile
@@ -124,6 +134,12 @@ void check_workspace(const Plan& plan, std::span<std::byte> workspace) {
         " bytes; allocate it with that alignment");
 }
 
+void check_stream(const Plan& plan, const Stream& stream) {
+  check(stream == Stream{} || plan.backend->device_kind() == Device::Kind::kDevice,
+        "stream is given, but backend ", plan.backend->name(),
+        " queues no work; it must be left out, because it would be ignored");
+}
+
 }  // namespace
 
 std::string_view name_of(PartitionChoice choice) {
@@ -160,11 +176,17 @@ Plan plan(const Problem& problem, const PlanOptions& options) {
   Plan plan;
   plan.problem = problem;
   plan.backend = &backend(options.backend, problem.device);
+  const bool on_host = plan.backend->device_kind() == Device::Kind::kHost;
+  check(on_host || options.num_threads == 0, "num_threads is ", options.num_threads,
+        " but backend ", plan.backend->name(), " has no threads; it must be 0 there");
+  const std::string unavailable = plan.backend->unavailable();
+  check<Unsupported>(unavailable.empty(), unavailable);
   const Support support = plan.backend->supports(problem);
   check<Unsupported>(static_cast<bool>(support), support.why_not);
   plan.kernel = support.kernel;
   plan.asked = options.partition;
   plan.batch_invariant = options.batch_invariant;
+  plan.checked = options.checked;
   plan.tile_n = options.batch_invariant ? plan.kernel.tile_n_invariant : plan.kernel.tile_n;
 
   const Machine machine = plan.backend->machine();
@@ -172,7 +194,7 @@ Plan plan(const Problem& problem, const PlanOptions& options) {
   check_counts(plan, options);
   choose_partition(plan, machine, options);
 
-  plan.workspace_bytes = workspace_layout(plan).bytes;
+  plan.workspace_bytes = plan.backend->workspace_bytes(plan);
   return plan;
 }
 
@@ -182,8 +204,10 @@ std::string explain(const Plan& plan) {
   const std::string shape =
       concat(tiles, " output tiles of at most ", per_tile, " LeanTiles (", plan.tile_n, " keys)");
   if (plan.asked != PartitionChoice::kAuto) {
+    const bool on_host = plan.backend->device_kind() == Device::Kind::kHost;
     return concat(name_of(plan.partition.kind), " as asked: ", shape, " for ",
-                  plan.partition.num_workers, " workers on ", plan.num_threads, " threads");
+                  plan.partition.num_workers, " workers",
+                  on_host ? concat(" on ", plan.num_threads, " threads") : std::string());
   }
   const Machine machine = plan.backend->machine();
   // Of a plan for one worker, how many there might have been.
@@ -201,10 +225,21 @@ std::string explain(const Plan& plan) {
                 " if lengths were equal");
 }
 
-void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace) {
+void initialise(const Plan& plan, std::span<std::byte> workspace, const Stream& stream) {
   check_workspace(plan, workspace);
+  check_stream(plan, stream);
+  plan.backend->initialise(plan, workspace, stream);
+}
+
+void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+         const Stream& stream) {
+  check_workspace(plan, workspace);
+  check_stream(plan, stream);
   check_arguments(plan.problem, arguments);
-  plan.backend->run(plan, arguments, workspace);
+  if (plan.checked && plan.problem.device.kind == Device::Kind::kDevice) {
+    core::check_index_values_of_device(plan, arguments, stream);
+  }
+  plan.backend->run(plan, arguments, workspace, stream);
 }
 
 void begin(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace) {
@@ -221,16 +256,15 @@ void work(const Plan& plan, const Arguments& arguments, std::span<std::byte> wor
   plan.backend->work(plan, arguments, workspace, thread);
 }
 
-void decode(const Arguments& arguments, const ScoreRules& rules, const PlanOptions& options) {
+void decode(const Arguments& arguments, const ScoreRules& rules, const PlanOptions& options,
+            const Stream& stream) {
   const Plan made = plan(problem_of(arguments, rules), options);
-  const auto free_aligned = [](std::byte* memory) {
-    ::operator delete (memory, std::align_val_t{kWorkspaceAlignment});
-  };
-  const std::unique_ptr<std::byte, decltype(free_aligned)> memory(
-      static_cast<std::byte*>(
-          ::operator new (made.workspace_bytes, std::align_val_t{kWorkspaceAlignment})),
-      free_aligned);
-  run(made, arguments, {memory.get(), made.workspace_bytes});
+  const auto release = [&](std::byte* memory) { made.backend->release(memory, stream); };
+  const std::unique_ptr<std::byte, decltype(release)> memory(
+      made.backend->allocate(made.workspace_bytes, stream), release);
+  const std::span<std::byte> workspace(memory.get(), made.workspace_bytes);
+  initialise(made, workspace, stream);
+  run(made, arguments, workspace, stream);
 }
 
 }  // namespace leanattn

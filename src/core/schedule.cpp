@@ -77,7 +77,8 @@ TileMap tile_map(const Plan& plan, std::byte* workspace) {
   const WorkspaceLayout layout = workspace_layout(plan);
   return {plan.problem.batch, plan.problem.num_kv_heads,
           reinterpret_cast<const std::int64_t*>(workspace + layout.first_block),
-          reinterpret_cast<const std::int64_t*>(workspace + layout.lean_tiles_before)};
+          reinterpret_cast<const std::int64_t*>(workspace + layout.lean_tiles_before),
+          plan.partition.order};
 }
 
 TileMap lay_out(const Plan& plan, const Arguments& arguments, std::byte* workspace) {

@@ -60,13 +60,6 @@ struct SequenceShape {
 [[nodiscard]] Range rows_of_block(const Plan& plan, const SequenceShape& shape,
                                   std::int64_t row_block);
 
-/// The ids of LeanTiles that hold keys [keys.begin, keys.end); LeanTiles are cut at
-/// multiples of tile_n from the first key of the sequence.
-[[nodiscard]] constexpr Range lean_tiles_of_keys(Range keys, std::int64_t tile_n) {
-  if (keys.empty()) return {};
-  return {keys.begin / tile_n, ceil_div(keys.end, tile_n)};
-}
-
 /// Reads the lengths and lays the LeanTiles end to end, in `workspace`.
 TileMap lay_out(const Plan& plan, const Arguments& arguments, std::byte* workspace);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/schedule.h"
 #include "cpu/engine.h"
 #include "cpu/isa.h"
 #include "leanattn/error.h"
@@ -55,8 +56,18 @@ class CpuBackend final : public Backend {
     return machine;
   }
 
-  void run(const Plan& plan, const Arguments& arguments,
-           std::span<std::byte> workspace) const override {
+  [[nodiscard]] Partition stream_k(const Problem&, const Kernel&,
+                                   std::int64_t num_workers) const override {
+    const std::int64_t workers = num_workers > 0 ? num_workers : omp_get_max_threads();
+    return {PartitionKind::kStreamK, 1, workers, Order::kHeadByHead};
+  }
+
+  [[nodiscard]] std::size_t workspace_bytes(const Plan& plan) const override {
+    return workspace_layout(plan).bytes;
+  }
+
+  void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+           const Stream&) const override {
     begin_call(plan, arguments, workspace.data());
     const int threads = static_cast<int>(plan.num_threads);
     if (threads == 1) {

@@ -212,7 +212,8 @@ class ThreadOfCall {
     start_merge();
     const std::int64_t owner = worker_of(plan_.partition, map_, tile, tile.lean_tiles.begin);
     const std::int64_t finisher = worker_of(plan_.partition, map_, tile, tile.lean_tiles.end - 1);
-    for (std::int64_t worker = owner; worker <= finisher; ++worker) {
+    const std::int64_t step = worker_step(plan_.partition, map_.num_kv_heads);
+    for (std::int64_t worker = owner; worker <= finisher; worker += step) {
       const Range ids = intersect(range_of(plan_.partition, map_, worker), tile.lean_tiles);
       if (!ids.empty()) merge_partial(slot_of(worker, tile, ids));
     }

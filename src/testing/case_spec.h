@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "leanattn/backend.h"
 #include "leanattn/problem.h"
 #include "testing/buffer.h"
 
@@ -79,9 +80,24 @@ struct CaseSpec {
   [[nodiscard]] bool paged() const { return layout != KvLayout::kContiguous; }
 };
 
-/// A random spec over the whole feature table. The same seed gives the same spec
+/// A type of q, k and v alike, with `out` of it or f32, and head dims that go with it.
+struct TypeAndDims {
+  ElementType type;
+  std::int64_t head_dim;
+  std::int64_t v_head_dim;
+};
+
+/// Which types and head dims are drawn. None: any mixture of types, any head dims.
+using SpecLimits = std::vector<TypeAndDims>;
+
+/// What `backend` computes: of a device, what it has kernels for; of a host, anything.
+[[nodiscard]] SpecLimits limits_of(const Backend& backend);
+/// "bf16 64, f16 192/128"
+[[nodiscard]] std::string describe(const SpecLimits& limits);
+
+/// A random spec over the whole feature table. The same seed and limits give the same spec
 /// everywhere. Bounded so that the double-precision reference takes milliseconds.
-[[nodiscard]] CaseSpec draw_spec(std::uint64_t seed);
+[[nodiscard]] CaseSpec draw_spec(std::uint64_t seed, const SpecLimits& limits = {});
 
 /// One line that names every choice.
 [[nodiscard]] std::string describe(const CaseSpec& spec);

@@ -2,6 +2,7 @@
 #include "testing/check_case.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "testing/random_bits.h"
@@ -11,25 +12,37 @@ namespace {
 
 constexpr std::size_t kWorkspaceTail = 256;  // bytes of canary
 
-// A workspace of exactly `size` bytes, aligned, with a canary and then a guard page
-// behind it.
+// A workspace of exactly `size` bytes in a backend's memory, with a canary behind it, all
+// 0xFF to begin with; on a host aligned, and a guard page behind the canary.
 class Workspace {
  public:
-  explicit Workspace(std::size_t size)
+  Workspace(const Backend& backend, std::size_t size)
       : size_(size),
         buffer_(size + (kWorkspaceAlignment - size % kWorkspaceAlignment) % kWorkspaceAlignment,
-                kWorkspaceTail) {}
+                kWorkspaceTail) {
+    if (backend.device_kind() == Device::Kind::kHost) return;
+    memory_.emplace(backend, size + kWorkspaceTail);
+    memory_->upload(buffer_.data());
+  }
 
-  [[nodiscard]] std::span<std::byte> bytes() const { return {buffer_.data(), size_}; }
+  [[nodiscard]] std::span<std::byte> bytes() const {
+    if (memory_) return memory_->bytes().first(size_);
+    return {buffer_.data(), size_};
+  }
   [[nodiscard]] bool canary_intact() const {
-    const auto rest = buffer_.bytes().subspan(size_);
-    return buffer_.tail_intact() &&
-           std::ranges::all_of(rest, [](std::byte b) { return b == std::byte{0xff}; });
+    if (memory_) memory_->download(buffer_.data());
+    const auto rest = std::span<const std::byte>(buffer_.bytes()).subspan(size_);
+    return is_canary(rest) && buffer_.tail_intact();
   }
 
  private:
+  static bool is_canary(std::span<const std::byte> bytes) {
+    return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0xff}; });
+  }
+
   std::size_t size_;
-  Buffer buffer_;
+  Buffer buffer_;  // on the host; of a device's, a copy
+  std::optional<DeviceMemory> memory_;
 };
 
 // Whether every byte of `buffer` that is no element of `view` is still 0xFF.
@@ -56,14 +69,10 @@ bool gaps_intact(const Buffer& buffer, const MutableTensorView<kRank>& view) {
   return buffer.tail_intact();
 }
 
-}  // namespace
-
-std::string run_guarded(const Case& problem, const Plan& plan) {
-  const Workspace workspace(plan.workspace_bytes);
-  problem.reset_output();
-  const std::uint64_t before = problem.input_hash();
-  run(plan, problem.arguments, workspace.bytes());
-  if (problem.input_hash() != before) return "an input was written to";
+// What is wrong with the memory around the answer that stands in the case, or nothing.
+std::string wrong_around(const Case& problem, const DeviceCase& on_device,
+                         const Workspace& workspace) {
+  if (!on_device.inputs_intact()) return "an input was written to";
   if (!workspace.canary_intact()) return "the canary behind the workspace was overwritten";
   const Arguments& arguments = problem.arguments;
   if (!gaps_intact(problem.out, arguments.out)) return "memory between or behind out was written";
@@ -73,10 +82,39 @@ std::string run_guarded(const Case& problem, const Plan& plan) {
   return {};
 }
 
+}  // namespace
+
+std::vector<std::byte> output_bytes(const Case& problem) {
+  const auto out = problem.out.bytes();
+  const auto lse = problem.lse.bytes();
+  std::vector<std::byte> bytes(out.begin(), out.end());
+  bytes.insert(bytes.end(), lse.begin(), lse.end());
+  return bytes;
+}
+
+std::string run_guarded(const Case& problem, const Plan& plan) {
+  const DeviceCase on_device(problem, *plan.backend);
+  const Workspace workspace(*plan.backend, plan.workspace_bytes);
+  initialise(plan, workspace.bytes());
+  const auto run_once = [&] {
+    on_device.reset_output();
+    run(plan, on_device.arguments(), workspace.bytes());
+    on_device.fetch_output();
+  };
+  run_once();
+  if (plan.backend->device_kind() == Device::Kind::kDevice) {
+    // The workspace must have been left as a run needs it.
+    const std::vector<std::byte> first = output_bytes(problem);
+    run_once();
+    if (output_bytes(problem) != first) return "a second run gave other bits";
+  }
+  return wrong_around(problem, on_device, workspace);
+}
+
 Outcome check_case(const Case& problem, const Expected& expected, const PlanOptions& options) {
   Outcome outcome;
   try {
-    const Plan planned = plan(problem_of(problem.arguments, problem.rules()), options);
+    const Plan planned = plan(problem_on(backend(options.backend), problem), options);
     outcome.plan = explain(planned);
     outcome.message = run_guarded(problem, planned);
   } catch (const Unsupported& error) {
@@ -100,9 +138,10 @@ Outcome check_case(const Case& problem, const PlanOptions& options) {
   return check_case(problem, expect(problem), options);
 }
 
-PlanOptions draw_options(std::uint64_t seed) {
+PlanOptions draw_options(std::uint64_t seed, const Backend& backend) {
   RandomBits bits(~seed);
   PlanOptions options;
+  options.backend = backend.name();
   options.partition =
       bits.pick({PartitionChoice::kAuto, PartitionChoice::kOneTile, PartitionChoice::kFixedSplit,
                  PartitionChoice::kStreamK, PartitionChoice::kStreamK});
@@ -112,13 +151,14 @@ PlanOptions draw_options(std::uint64_t seed) {
   if (options.partition == PartitionChoice::kStreamK) {
     options.num_workers = bits.pick<std::int64_t>({0, 1, 2, 7, 76, 92, 114, 132});
   }
-  options.num_threads = bits.pick<std::int64_t>({0, 1, 2, 3});
+  const std::int64_t threads = bits.pick<std::int64_t>({0, 1, 2, 3});
+  if (backend.device_kind() == Device::Kind::kHost) options.num_threads = threads;
   options.batch_invariant = bits.chance(0.25);
   return options;
 }
 
 std::string describe(const PlanOptions& options) {
-  std::string text = concat(name_of(options.partition));
+  std::string text = concat(options.backend, ", ", name_of(options.partition));
   if (options.num_splits > 0) text += concat(", ", options.num_splits, " splits");
   if (options.num_workers > 0) text += concat(", ", options.num_workers, " workers");
   if (options.num_threads > 0) text += concat(", ", options.num_threads, " threads");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "leanattn/error.h"
 #include "testing/case_spec.h"
 #include "testing/random_bits.h"
 
@@ -123,15 +124,65 @@ void draw_rules(RandomBits& bits, CaseSpec& spec) {
   }
 }
 
+// Types and head dims within the limits; without limits nothing is drawn.
+void keep_within(const SpecLimits& limits, RandomBits& bits, CaseSpec& spec) {
+  if (limits.empty()) return;
+  const TypeAndDims& drawn = bits.pick(limits);
+  const bool wide_out = spec.out_type == ElementType::kFloat32;
+  spec.q_type = spec.k_type = spec.v_type = drawn.type;
+  spec.out_type = wide_out ? ElementType::kFloat32 : drawn.type;
+  spec.head_dim = drawn.head_dim;
+  spec.v_head_dim = drawn.v_head_dim;
+}
+
+// One query over one key on the backend's device.
+Problem smallest_problem(const Backend& backend, const TypeAndDims& kind) {
+  Problem problem;
+  problem.batch = problem.num_queries = 1;
+  problem.num_q_heads = problem.num_kv_heads = 1;
+  problem.max_kv_len = 1;
+  problem.head_dim = kind.head_dim;
+  problem.v_head_dim = kind.v_head_dim;
+  problem.q_type = problem.k_type = problem.v_type = problem.out_type = kind.type;
+  problem.device.kind = backend.device_kind();
+  return problem;
+}
+
 }  // namespace
 
-CaseSpec draw_spec(std::uint64_t seed) {
+SpecLimits limits_of(const Backend& backend) {
+  if (backend.device_kind() == Device::Kind::kHost) return {};
+  SpecLimits all;
+  for (const ElementType type : {ElementType::kFloat16, ElementType::kBFloat16}) {
+    for (const std::int64_t dim : {64, 80, 96, 128, 192, 256}) all.push_back({type, dim, dim});
+    all.push_back({type, 192, 128});
+  }
+  // A build may have few of the kernels. Of one that has none of these, all are drawn, to be
+  // refused and counted.
+  SpecLimits limits = all;
+  std::erase_if(limits, [&](const TypeAndDims& kind) {
+    return !backend.supports(smallest_problem(backend, kind));
+  });
+  return limits.empty() ? all : limits;
+}
+
+std::string describe(const SpecLimits& limits) {
+  std::string text;
+  for (const TypeAndDims& kind : limits) {
+    text += concat(text.empty() ? "" : ", ", name_of(kind.type), " ", kind.head_dim);
+    if (kind.v_head_dim != kind.head_dim) text += concat("/", kind.v_head_dim);
+  }
+  return text;
+}
+
+CaseSpec draw_spec(std::uint64_t seed, const SpecLimits& limits) {
   RandomBits bits(seed);
   CaseSpec spec;
   spec.seed = seed;
   draw_types(bits, spec);
   const bool long_context = bits.chance(0.25);
   draw_heads(bits, spec, long_context);
+  keep_within(limits, bits, spec);
   draw_layout(bits, spec);
   const std::int64_t batch = bits.chance(0.3) ? 1 : bits.between(0, long_context ? 3 : 9);
   draw_queries(bits, spec, batch);

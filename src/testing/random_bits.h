@@ -57,6 +57,11 @@ class RandomBits {
   }
 
   template <class T>
+  const T& pick(const std::vector<T>& values) {
+    return values[next() % values.size()];
+  }
+
+  template <class T>
   void shuffle(std::vector<T>& values) {
     for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[next() % i]);
   }

@@ -1,0 +1,28 @@
+// Times of graphs, replayed turn by turn.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace leanattn::bench {
+
+/// Of repeated measurements, in seconds.
+struct Times {
+  double median = 0;
+  double p10 = 0;
+  double p90 = 0;
+  std::int64_t count = 0;  // 0: not measured
+};
+
+[[nodiscard]] Times times_of(std::vector<double> seconds);
+
+/// Seconds of each of `rounds` replays of each graph, [graph][round]: in a round all graphs
+/// run one after the other. The host queues ahead of the device, so that no replay waits
+/// for its launch.
+[[nodiscard]] std::vector<std::vector<double>> replay(std::span<const cudaGraphExec_t> graphs,
+                                                      std::int64_t rounds, cudaStream_t stream);
+
+}  // namespace leanattn::bench

@@ -1,0 +1,261 @@
+#include "cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <new>
+
+#include "cuda/cuda_error.h"
+#include "cuda/launch.h"
+#include "cuda/make_call.h"
+#include "cuda/tuning.h"
+#include "cuda/workspace.h"
+
+namespace leanattn::cuda {
+namespace {
+
+constexpr std::int64_t kMostInt32 = (std::int64_t{1} << 31) - (std::int64_t{1} << 17);
+constexpr std::int64_t kMostWorkers = 32768;  // of stream_k: shares are dealt in 32 bits
+
+/// Keys of a LeanTile whose partial stands alone (batch_invariant).
+constexpr std::int64_t kTileNInvariant = 512;
+
+// What the `auto` policy weighs with; an H200's orders of magnitude (bench/results).
+constexpr double kBytesPerSecond = 4.5e12;
+constexpr double kWorkerBytesPerSecond = 90e9;
+constexpr double kWorkerFlopsPerSecond = 2e12;
+constexpr double kMergeSeconds = 1e-6;
+
+struct Facts {
+  cudaError_t status = cudaSuccess;
+  int num_devices = 0;
+};
+
+const Facts& facts() {
+  static const Facts found = [] {
+    Facts facts;
+    facts.status = cudaGetDeviceCount(&facts.num_devices);
+    if (facts.status != cudaSuccess) static_cast<void>(cudaGetLastError());
+    return facts;
+  }();
+  return found;
+}
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+int compute_capability(int device) {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+         attribute(cudaDevAttrComputeCapabilityMinor, device);
+}
+
+double kv_bytes(const Problem& problem) {
+  return static_cast<double>(problem.batch * problem.num_kv_heads) *
+         static_cast<double>(problem.max_kv_len) *
+         static_cast<double>((problem.head_dim + problem.v_head_dim) * size_of(problem.k_type));
+}
+
+/// Why the kernels cannot take a problem's types or head dims; empty if they can.
+std::string refusal(const Problem& problem) {
+  if (problem.device.kind != Device::Kind::kDevice) {
+    return "backend cuda reads device memory; the tensors are in host memory";
+  }
+  if (problem.device.index < 0 || problem.device.index >= facts().num_devices) {
+    return concat("the device of the tensors is ", problem.device.index, "; there are ",
+                  facts().num_devices, " devices, from 0 on");
+  }
+  const ElementType type = problem.q_type;
+  if (type != ElementType::kFloat16 && type != ElementType::kBFloat16) {
+    return concat("backend cuda computes with f16 and bf16; q_type is ", leanattn::name_of(type));
+  }
+  if (problem.k_type != type || problem.v_type != type) {
+    return concat("backend cuda takes k and v of q's type, which is ", leanattn::name_of(type),
+                  "; k_type is ", leanattn::name_of(problem.k_type), " and v_type is ",
+                  leanattn::name_of(problem.v_type));
+  }
+  if (find_kernel(type, problem.head_dim, problem.v_head_dim, 1) == nullptr) {
+    return concat("backend cuda has no kernel for head_dim ", problem.head_dim,
+                  " and v_head_dim ", problem.v_head_dim, "; it has ", head_dims_text(type));
+  }
+  return {};
+}
+
+/// Why a problem is too large for the kernels' 32-bit indices; empty if it is not.
+std::string size_refusal(const Problem& problem, std::int64_t tile_m, std::int64_t tile_n) {
+  if (problem.max_kv_len > kMostInt32) {
+    return concat("max_kv_len is ", problem.max_kv_len, "; backend cuda takes at most ",
+                  kMostInt32);
+  }
+  if (problem.num_queries > kMostInt32 || problem.page_size > kMostInt32 ||
+      problem.packed_rows(problem.max_q_len) > kMostInt32) {
+    return concat("num_queries is ", problem.num_queries, ", the packed rows of a sequence ",
+                  problem.packed_rows(problem.max_q_len), " and page_size ", problem.page_size,
+                  "; backend cuda takes at most ", kMostInt32, " of each");
+  }
+  const double tiles = static_cast<double>(problem.num_kv_heads) *
+                       static_cast<double>(problem.batch) *
+                       static_cast<double>(ceil_div(problem.packed_rows(problem.max_q_len), tile_m));
+  const double lean_tiles = tiles * static_cast<double>(ceil_div(problem.max_kv_len, tile_n) + 1);
+  if (lean_tiles > static_cast<double>(kMostInt32)) {
+    return concat("the problem has up to ", lean_tiles, " LeanTiles; backend cuda takes at most ",
+                  kMostInt32);
+  }
+  return {};
+}
+
+class CudaBackend final : public Backend {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "cuda"; }
+  [[nodiscard]] Device::Kind device_kind() const override { return Device::Kind::kDevice; }
+
+  [[nodiscard]] std::string unavailable() const override {
+    if (facts().status != cudaSuccess) {
+      return concat("backend cuda finds no device: ", cudaGetErrorString(facts().status));
+    }
+    return facts().num_devices > 0 ? std::string()
+                                   : std::string("backend cuda finds no device: there is none");
+  }
+
+  [[nodiscard]] Support supports(const Problem& problem) const override {
+    std::string why_not = unavailable();
+    if (why_not.empty()) why_not = refusal(problem);
+    if (!why_not.empty()) return {why_not, {}};
+    const CurrentDevice current(problem.device.index);
+    const CompiledKernel& compiled =
+        *find_kernel(problem.q_type, problem.head_dim, problem.v_head_dim,
+                     problem.packed_rows(problem.max_q_len));
+    LaunchShape shape =
+        launch_shape({compute_capability(problem.device.index), compiled.v_head_dim,
+                      compiled.row_tiles, kv_bytes(problem)});
+    shape.warps = std::min(shape.warps, compiled.most_warps);
+    while (shape.warps > 1 && resident_blocks(compiled, shape.warps) == 0) shape.warps /= 2;
+    const int resident = resident_blocks(compiled, shape.warps);
+    if (resident == 0) {
+      return {concat("backend cuda finds no room for its kernel of head_dim ", problem.head_dim,
+                     " on this device: it was not compiled for compute capability ",
+                     compute_capability(problem.device.index), ", or shared memory is too small"),
+              {}};
+    }
+    Kernel kernel;
+    kernel.name = concat("cuda ", leanattn::name_of(compiled.type), " ", compiled.head_dim,
+                         compiled.head_dim == compiled.v_head_dim
+                             ? std::string()
+                             : concat("·", compiled.v_head_dim),
+                         ", ", compiled.tile_m(), " rows, ", shape.warps, " warps");
+    kernel.tile_m = compiled.tile_m();
+    kernel.tile_n = shape.tile_n;
+    kernel.tile_n_invariant = kTileNInvariant;
+    kernel.threads = 32 * shape.warps;
+    kernel.num_workers =
+        std::int64_t{attribute(cudaDevAttrMultiProcessorCount, problem.device.index)} *
+        std::min(shape.blocks_per_sm, resident);
+    why_not = size_refusal(problem, kernel.tile_m, std::min(kernel.tile_n, kTileNInvariant));
+    return {why_not, kernel};
+  }
+
+  [[nodiscard]] Machine machine() const override {
+    Machine machine;
+    machine.description = unavailable();
+    if (!machine.description.empty()) return machine;
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    machine.description = concat(properties.name, ", ", properties.multiProcessorCount,
+                                 " SMs, compute capability ", properties.major, ".",
+                                 properties.minor);
+    machine.num_workers = properties.multiProcessorCount;
+    machine.bytes_per_second = kBytesPerSecond;
+    machine.worker_bytes_per_second = kWorkerBytesPerSecond;
+    machine.worker_flops_per_second = kWorkerFlopsPerSecond;
+    machine.merge_seconds = kMergeSeconds;
+    return machine;
+  }
+
+  [[nodiscard]] Partition stream_k(const Problem& problem, const Kernel& kernel,
+                                   std::int64_t num_workers) const override {
+    const std::int64_t heads = problem.num_kv_heads;
+    const auto partition = [](std::int64_t workers, Order order) {
+      return Partition{PartitionKind::kStreamK, 1, workers, order};
+    };
+    if (num_workers > 0) {
+      check(num_workers <= kMostWorkers, "num_workers is ", num_workers,
+            "; backend cuda takes at most ", kMostWorkers);
+      return partition(num_workers,
+                       num_workers % heads == 0 ? Order::kHeadSynchronous : Order::kHeadByHead);
+    }
+    if (kernel.num_workers < heads) return partition(kernel.num_workers, Order::kHeadByHead);
+    // Every head is cut at the same tokens: as many shares of a head as there are workers
+    // for. Where that is more than its row blocks, a multiple of them cuts equal ones at
+    // their ends, which saves a worker its second segment, unless it idles too many.
+    constexpr double kMostIdle = 0.1;
+    std::int64_t shares = kernel.num_workers / heads;
+    const std::int64_t blocks =
+        problem.batch * ceil_div(problem.packed_rows(problem.max_q_len), kernel.tile_m);
+    const std::int64_t multiple = blocks > 0 ? shares / blocks * blocks : 0;
+    if (static_cast<double>(multiple) >= (1 - kMostIdle) * static_cast<double>(shares)) {
+      shares = multiple;
+    }
+    return partition(shares * heads, Order::kHeadSynchronous);
+  }
+
+  [[nodiscard]] std::size_t workspace_bytes(const Plan& plan) const override {
+    check(plan.partition.num_workers <= kMostInt32, "the partition has ",
+          plan.partition.num_workers, " workers; backend cuda takes at most ", kMostInt32);
+    check(plan.partition.num_splits <= kMostWorkers, "num_splits is ", plan.partition.num_splits,
+          "; backend cuda takes at most ", kMostWorkers);
+    return workspace_of(plan).bytes;
+  }
+
+  void initialise(const Plan& plan, std::span<std::byte> workspace,
+                  const Stream& stream) const override {
+    const CurrentDevice current(plan.problem.device.index);
+    const auto bytes = static_cast<std::size_t>(workspace_of(plan).num_counters) * 4;
+    if (bytes == 0) return;
+    check_cuda(cudaMemsetAsync(workspace.data(), 0, bytes,
+                               static_cast<cudaStream_t>(stream.handle)),
+               "cudaMemsetAsync");
+  }
+
+  void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+           const Stream& stream) const override {
+    const CurrentDevice current(plan.problem.device.index);
+    const Problem& problem = plan.problem;
+    const CompiledKernel* kernel =
+        find_kernel(problem.q_type, problem.head_dim, problem.v_head_dim,
+                    problem.packed_rows(problem.max_q_len));
+    launch(plan, make_call(plan, arguments, workspace, stream), *kernel, stream);
+  }
+
+  [[nodiscard]] std::byte* allocate(std::size_t bytes, const Stream& stream) const override {
+    void* memory = nullptr;
+    const cudaError_t status = cudaMallocAsync(&memory, std::max<std::size_t>(bytes, 1),
+                                               static_cast<cudaStream_t>(stream.handle));
+    if (status == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw std::bad_alloc();
+    }
+    check_cuda(status, "cudaMallocAsync");
+    return static_cast<std::byte*>(memory);
+  }
+
+  void release(std::byte* memory, const Stream& stream) const noexcept override {
+    static_cast<void>(cudaFreeAsync(memory, static_cast<cudaStream_t>(stream.handle)));
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, const Stream& stream) const override {
+    const auto queue = static_cast<cudaStream_t>(stream.handle);
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue), "cudaMemcpyAsync");
+    check_cuda(cudaStreamSynchronize(queue), "cudaStreamSynchronize");
+  }
+};
+
+}  // namespace
+
+const Backend& cuda_backend() {
+  static const CudaBackend backend;
+  return backend;
+}
+
+}  // namespace leanattn::cuda

@@ -1,0 +1,10 @@
+// The CUDA backend: LeanAttention in one launch on NVIDIA GPUs.
+#pragma once
+
+#include "leanattn/backend.h"
+
+namespace leanattn::cuda {
+
+[[nodiscard]] const Backend& cuda_backend();
+
+}  // namespace leanattn::cuda

@@ -1,0 +1,65 @@
+// Small things that every part of the kernels uses.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/call.h"
+
+namespace leanattn::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kLanes = 32;
+
+[[nodiscard]] __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kLanes; }
+[[nodiscard]] __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kLanes; }
+[[nodiscard]] __device__ inline int num_warps() { return static_cast<int>(blockDim.x) / kLanes; }
+
+template <class T>
+[[nodiscard]] __device__ T shuffle(T value, int lane) {
+  return __shfl_sync(kAllLanes, value, lane);
+}
+
+[[nodiscard]] __device__ inline int inclusive_sum(int value) {
+#pragma unroll
+  for (int step = 1; step < kLanes; step *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, value, step);
+    if (lane_id() >= step) value += other;
+  }
+  return value;
+}
+
+[[nodiscard]] __device__ constexpr int ceil_div_int(int a, int b) { return (a + b - 1) / b; }
+
+/// Entry `column` of row `row`. Values are below 2^31 in a valid call.
+[[nodiscard]] __device__ inline int load_index(const Indices& indices, std::int64_t column,
+                                               std::int64_t row = 0) {
+  const std::int64_t i = row * indices.row_stride + column;
+  return indices.wide ? static_cast<int>(static_cast<const std::int64_t*>(indices.data)[i])
+                      : static_cast<const std::int32_t*>(indices.data)[i];
+}
+
+/// 2^x as the hardware has it: 2 ulp; results below 2^-126 are 0.
+[[nodiscard]] __device__ inline float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+[[nodiscard]] __device__ constexpr float minus_infinity() { return -__builtin_huge_valf(); }
+
+/// Lets the next call in the stream start (programmatic dependent launch).
+__device__ inline void let_next_call_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/// Waits until the call ahead has ended and its writes are visible. At once if this call
+/// was not started early.
+__device__ inline void wait_for_call_ahead() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+}  // namespace leanattn::cuda

@@ -1,0 +1,18 @@
+// Puts the kernels of a call into a stream.
+#pragma once
+
+#include "cuda/call.h"
+#include "cuda/kernel_table.h"
+#include "leanattn/attention.h"
+
+namespace leanattn::cuda {
+
+/// Launches `call` of `plan`: one kernel, or for fixed_split two. Throws CudaError.
+void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
+            const Stream& stream);
+
+/// Thread blocks of `kernel` with so many warps that an SM of the current device holds;
+/// 0 if its shared memory does not suffice for one.
+[[nodiscard]] int resident_blocks(const CompiledKernel& kernel, int warps);
+
+}  // namespace leanattn::cuda

@@ -1,0 +1,234 @@
+// How the states of an output tile come together: the warps of a block in shared
+// memory, the blocks of a cluster in distributed shared memory, and the workers that
+// share the tile through the workspace, where the last to arrive merges. The algebra is
+// softmax_state.h.
+//
+// Everything is done position by position (4 elements of a row): a thread takes one
+// position from all partners, so all threads merge at once, and a warp's 32 positions,
+// a slice, are published, counted and merged without waiting for other warps.
+#pragma once
+
+#include "cuda/output.cuh"
+
+namespace leanattn::cuda {
+
+/// Partials that are loaded before the first is used.
+inline constexpr int kMergeWidth = 8;
+
+/// Merges position(0), …, position(count − 1) in this order, kMergeWidth at a time.
+/// `state(i)` is cheap to ask for twice; `out(i)` is read only if it weighs anything.
+template <class State, class Out>
+[[nodiscard]] __device__ Position merge_positions(int count, const State& state, const Out& out) {
+  Position merged;
+  for (int first = 0; first < count; first += kMergeWidth) {
+    SoftmaxState states[kMergeWidth];
+    float4 outs[kMergeWidth];
+#pragma unroll
+    for (int i = 0; i < kMergeWidth; ++i) {
+      if (first + i < count) {
+        states[i] = state(first + i);
+        outs[i] = out(first + i);
+      }
+    }
+    float scales[kMergeWidth];
+    Position batch;
+    batch.state = merge_all(states, scales);
+#pragma unroll
+    for (int i = 0; i < kMergeWidth; ++i) {
+      if (scales[i] == 0.0f) continue;
+      batch.out.x += outs[i].x * scales[i];
+      batch.out.y += outs[i].y * scales[i];
+      batch.out.z += outs[i].z * scales[i];
+      batch.out.w += outs[i].w * scales[i];
+    }
+    if (first == 0) {
+      merged = batch;
+      continue;
+    }
+    const MergeScales two = merge(merged.state, batch.state);
+    const auto add = [&](float left, float right) {
+      return (two.left == 0.0f ? 0.0f : left * two.left) +
+             (two.right == 0.0f ? 0.0f : right * two.right);
+    };
+    merged.out = {add(merged.out.x, batch.out.x), add(merged.out.y, batch.out.y),
+                  add(merged.out.z, batch.out.z), add(merged.out.w, batch.out.w)};
+  }
+  return merged;
+}
+
+/// A slice of a partial in the workspace.
+class SlicePlace {
+ public:
+  __device__ SlicePlace(const Call& call, std::int64_t slot, int slice)
+      : at_(call.partials + (slot * call.num_slices + slice) * kSliceFloats) {}
+
+  __device__ void store(const Position& position) const {
+    __stcg(reinterpret_cast<float4*>(at_) + lane_id(), position.out);
+    __stcg(reinterpret_cast<float2*>(at_ + 4 * kLanes) + lane_id(),
+           float2{position.state.max, position.state.sum});
+  }
+  [[nodiscard]] __device__ float4 out() const {
+    return __ldcg(reinterpret_cast<const float4*>(at_) + lane_id());
+  }
+  [[nodiscard]] __device__ SoftmaxState state() const {
+    const float2 state = __ldcg(reinterpret_cast<const float2*>(at_ + 4 * kLanes) + lane_id());
+    return {state.x, state.y};
+  }
+
+ private:
+  float* at_;
+};
+
+/// Adds `count` to `counter`, after this warp's writes and before its reads that follow.
+/// Whether that completes `total`; the counter is then 0 again.
+[[nodiscard]] __device__ inline bool arrive_last(std::uint32_t* counter, int count, int total) {
+  __syncwarp();
+  bool last = false;
+  if (lane_id() == 0) {
+    std::uint32_t before = 0;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(counter), "r"(count)
+                 : "memory");
+    last = before + static_cast<std::uint32_t>(count) == static_cast<std::uint32_t>(total);
+    if (last) *counter = 0;  // nobody else comes in this call
+  }
+  return __any_sync(kAllLanes, last);
+}
+
+/// Who shares the output tile of a segment, and where their partials lie.
+struct Partners {
+  int count = 1;            // partials
+  std::int64_t first = 0;   // slot of the first
+  std::int64_t second = 0;  // and of the second
+  std::int64_t step = 1;    // from then on
+  std::int64_t mine = 0;
+  std::int64_t counter = 0;
+
+  __device__ Partners(const Call& call, const Cursor& cursor, const Segment& segment,
+                      int worker) {
+    const int index = (segment.sequence * call.blocks_per_sequence + segment.row_block) *
+                          call.num_kv_heads + segment.kv_head;
+    if (call.batch_invariant) {  // a slot for every LeanTile of every output tile
+      const std::int64_t per_tile = ceil_div_int(call.max_kv_len, call.tile_n);
+      count = segment.tile.size();
+      first = index * per_tile;
+      second = first + 1;
+      mine = first + segment.ids.begin - segment.tile.begin;
+      counter = index;
+      return;
+    }
+    if (call.kind != PartitionKind::kStreamK) {  // merged by another launch
+      mine = worker;
+      return;
+    }
+    // A worker has at most two partials: a first segment that begins inside its output
+    // tile, and a last one that ends inside. The tile's owner is the only one whose
+    // segment begins it.
+    const int owner = cursor.worker_of(segment.tile.begin);
+    const int finisher = cursor.worker_of(segment.tile.end - 1);
+    const int turn = call.order == Order::kHeadSynchronous ? call.num_kv_heads : 1;
+    count = (finisher - owner) / turn + 1;
+    first = 2 * owner + 1;
+    second = 2 * (owner + turn);
+    step = 2 * turn;
+    mine = 2 * worker + (segment.ids.begin == segment.tile.begin ? 1 : 0);
+    counter = owner;
+  }
+  [[nodiscard]] __device__ std::int64_t slot(int i) const {
+    return i == 0 ? first : second + (i - 1) * step;
+  }
+};
+
+/// Merges all partials of a slice.
+[[nodiscard]] __device__ inline Position merge_slice(const Call& call, const Partners& partners,
+                                                     int slice) {
+  return merge_positions(
+      partners.count, [&](int i) { return SlicePlace(call, partners.slot(i), slice).state(); },
+      [&](int i) { return SlicePlace(call, partners.slot(i), slice).out(); });
+}
+
+/// Where the warps of a block leave the states of 8 rows for each other.
+template <int kVHeadDim>
+struct MergeMemory {
+  static constexpr int kRowFloats = kVHeadDim + 4;  // rows begin in different banks
+  static constexpr int kWarpFloats = 8 * kRowFloats;
+
+  float2* states;  // [warps][8]
+  float* outs;     // [warps][8][kRowFloats]
+
+  [[nodiscard]] static constexpr __host__ __device__ int bytes(int warps) {
+    return warps * (8 * 8 + kWarpFloats * 4);
+  }
+  __device__ explicit MergeMemory(std::byte* memory)
+      : states(reinterpret_cast<float2*>(memory)),
+        outs(reinterpret_cast<float*>(memory + num_warps() * 64)) {}
+
+  template <class Tile>
+  __device__ void put(const Tile& tile, int row_tile, int num_rows) const {
+    const int row = lane_id() % 4 * 2;
+    float* to = outs + warp_id() * kWarpFloats;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (row + j >= num_rows) break;
+      if (lane_id() < 4) {
+        states[warp_id() * 8 + row + j] = {tile.max[row_tile][j], tile.sum[row_tile][j]};
+      }
+#pragma unroll
+      for (int d = 0; d < Tile::kDimTiles; ++d) {
+        float* at = to + (row + j) * kRowFloats + d * 16 + lane_id() / 4;
+        at[0] = tile.O[row_tile][d][j];
+        at[8] = tile.O[row_tile][d][j + 2];
+      }
+    }
+  }
+
+  /// What all warps have for a position.
+  [[nodiscard]] __device__ Position merged(int row, int dim) const {
+    return merge_positions(
+        num_warps(),
+        [&](int warp) {
+          const float2 state = states[warp * 8 + row];
+          return SoftmaxState{state.x, state.y};
+        },
+        [&](int warp) {
+          return *reinterpret_cast<const float4*>(outs + warp * kWarpFloats + row * kRowFloats +
+                                                  dim);
+        });
+  }
+};
+
+/// The end of a segment, with all threads of the block: merges the warps and writes the
+/// output, or publishes a partial and merges them all if it is the last.
+template <class Element, int kVHeadDim, int kRowTiles, class Tile>
+__device__ void finish_segment(const Call& call, const Cursor& cursor, const Segment& segment,
+                               const Tile& tile, std::byte* memory, int worker) {
+  using Place = PositionPlace<kVHeadDim>;
+  constexpr int kTileM = 8 * kRowTiles;
+  const MergeMemory<kVHeadDim> merge_memory(memory);
+  const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, kTileM).size();
+  const Partners partners(call, cursor, segment, worker);
+#pragma unroll
+  for (int t = 0; t < kRowTiles; ++t) {
+    if (8 * t >= rows) break;
+    __syncthreads();  // all have read what lay there before
+    merge_memory.put(tile, t, rows - 8 * t);
+    __syncthreads();
+    for (int i = warp_id(); i < slices_of_rows<kVHeadDim>(t, rows); i += num_warps()) {
+      const int slice = t * Place::kSlices + i;
+      const Place at(slice, rows);
+      Position position;
+      if (at.real) position = merge_memory.merged(at.row - 8 * t, at.dim);
+      if (!segment.whole()) {
+        SlicePlace(call, partners.mine, slice).store(position);
+        if (!call.batch_invariant && call.kind == PartitionKind::kFixedSplit) continue;
+        std::uint32_t* counter = call.counters + partners.counter * call.num_slices + slice;
+        if (!arrive_last(counter, segment.ids.size(), segment.tile.size())) continue;
+        position = merge_slice(call, partners, slice);
+      }
+      if (at.real) write_position<Element>(call, segment, kTileM, at, position);
+    }
+  }
+}
+
+}  // namespace leanattn::cuda

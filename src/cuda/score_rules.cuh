@@ -1,0 +1,151 @@
+// What turns q·k into a score in base 2, key by key: softcap, ALiBi, bias, and which
+// keys a row sees. Only chunks in which rows differ, or that some rule touches, come here.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda/cursor.cuh"
+#include "leanattn/softmax_state.h"
+
+namespace leanattn::cuda {
+
+/// Element `i` of a tensor of any floating type.
+[[nodiscard]] __device__ inline float load_element(const void* data, ElementType type,
+                                                   std::int64_t i) {
+  switch (type) {
+    case ElementType::kFloat16: return __half2float(static_cast<const __half*>(data)[i]);
+    case ElementType::kBFloat16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
+    default: return static_cast<const float*>(data)[i];
+  }
+}
+
+/// Which query a packed row is.
+struct QueryPlace {
+  int sequence = 0;  // outermost index of q, out and lse: 0 if ragged
+  int query = 0;     // of q, out and lse
+  int q_head = 0;
+
+  [[nodiscard]] __device__ std::int64_t offset(const RowTensor& tensor) const {
+    return sequence * tensor.sequence_stride + query * tensor.query_stride +
+           q_head * tensor.head_stride;
+  }
+};
+
+[[nodiscard]] __device__ inline QueryPlace query_place(const Call& call, const Segment& segment,
+                                                       int packed_row) {
+  const int query = packed_row / call.group;
+  const bool ragged = call.q_offsets.data != nullptr;
+  return {ragged ? 0 : segment.sequence, segment.block.first_query + query,
+          segment.kv_head * call.group + packed_row - query * call.group};
+}
+
+/// Whether the rows of an output tile can see different keys.
+[[nodiscard]] __device__ inline bool rows_see_different_keys(const Call& call) {
+  return call.max_q_len > 1 || call.bias.data != nullptr || call.tree.data != nullptr;
+}
+
+/// Whether a score of keys [first_key, first_key + 16) is more than scale·(q·k).
+[[nodiscard]] __device__ inline bool needs_rules(const Call& call, const Segment& segment,
+                                                 int first_key, int tile_m) {
+  if (call.has_score_rules) return true;
+  if (first_key < segment.keys.begin || first_key + 16 > segment.keys.end) return true;
+  if (segment.block.q_len == 1) return false;
+  // Keys that all rows see: those of the first row to those of the last.
+  const Range32 rows = rows_of_block(call, segment.block.q_len, segment.row_block, tile_m);
+  const int position = segment.block.kv_len - segment.block.q_len;
+  const int first = position + rows.begin / call.group;
+  const int last = position + (rows.end - 1) / call.group;
+  const std::int64_t end = visible_keys(call.window, first, first, segment.block.kv_len).end;
+  const std::int64_t begin = visible_keys(call.window, last, last, segment.block.kv_len).begin;
+  return first_key < begin || first_key + 16 > end;
+}
+
+/// The rules of one row.
+struct RowRules {
+  int query = 0;  // within the sequence
+  int q_head = 0;
+  int position = 0;
+  float slope = 0;
+  bool real = false;  // not past the output tile's rows
+};
+
+[[nodiscard]] __device__ inline RowRules row_rules(const Call& call, const Segment& segment,
+                                                   int row, int tile_m) {
+  const Range32 rows = rows_of_block(call, segment.block.q_len, segment.row_block, tile_m);
+  RowRules rules;
+  rules.real = row < rows.size();
+  const int packed = rows.begin + (rules.real ? row : 0);
+  rules.query = packed / call.group;
+  rules.q_head = segment.kv_head * call.group + packed - rules.query * call.group;
+  rules.position = segment.block.kv_len - segment.block.q_len + rules.query;
+  if (call.alibi.data != nullptr) {
+    rules.slope =
+        load_element(call.alibi.data, call.alibi.type, rules.q_head * call.alibi.strides[0]);
+  }
+  return rules;
+}
+
+/// tanh to 2^-22, absolute: of softcap, that is what a sum of f32 may lose.
+[[nodiscard]] __device__ inline float tanh_of(float x) {
+  return 1.0f - 2.0f * __frcp_rn(1.0f + exp2_of(2.0f * kLog2E * x));
+}
+
+/// The natural score of `key` for a row with natural score `s` so far; −∞ if hidden.
+[[nodiscard]] __device__ inline float score_with_rules(const Call& call, const Segment& segment,
+                                                       const RowRules& row, int key, float s) {
+  if (call.softcap > 0) s = call.softcap * tanh_of(s / call.softcap);
+  s -= row.slope * static_cast<float>(row.position - key);
+  if (call.bias.data != nullptr) {
+    const std::int64_t i = segment.sequence * call.bias.strides[0] +
+                           row.q_head * call.bias.strides[1] + row.query * call.bias.strides[2] +
+                           key * call.bias.strides[3];
+    if (call.bias.type == ElementType::kBool) {
+      if (static_cast<const std::uint8_t*>(call.bias.data)[i] == 0) return minus_infinity();
+    } else {
+      const float added = load_element(call.bias.data, call.bias.type, i);
+      // The key may hold NaN: what −∞ hides is not added to.
+      if (added == minus_infinity()) return added;
+      s += added;
+    }
+  }
+  const int node = key - (segment.block.kv_len - segment.block.q_len);
+  if (call.tree.data != nullptr && node >= 0) {
+    const std::int64_t i = segment.sequence * call.tree.strides[0] +
+                           row.query * call.tree.strides[1] + node * call.tree.strides[2];
+    if (static_cast<const std::uint8_t*>(call.tree.data)[i] == 0) return minus_infinity();
+  }
+  return s;
+}
+
+/// S[t][i] of q·k becomes the score in base 2: of row 8·t + 2·(lane % 4) + i % 2 and key
+/// first_key + lane/4 + i/2·8; −∞ where the row does not see the key.
+template <int kRowTiles>
+__device__ void apply_rules(const Call& call, const Segment& segment, int first_key,
+                                         float (&S)[kRowTiles][4]) {
+#pragma unroll
+  for (int t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const RowRules row =
+          row_rules(call, segment, 8 * t + lane_id() % 4 * 2 + j, 8 * kRowTiles);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& s = S[t][j + 2 * half];
+        const int key = first_key + lane_id() / 4 + half * 8;
+        const bool visible = row.real && key >= segment.keys.begin && key < segment.keys.end &&
+                             sees(call.window, row.position, key);
+        if (!visible) {
+          s = minus_infinity();
+        } else if (call.has_score_rules) {
+          s = score_with_rules(call, segment, row, key, s * call.scale) * kLog2E;
+        } else {
+          s *= call.scale * kLog2E;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace leanattn::cuda

@@ -1,0 +1,41 @@
+#include "cuda/workspace.h"
+
+#include <algorithm>
+
+#include "core/schedule.h"
+#include "cuda/call.h"
+
+namespace leanattn::cuda {
+
+std::int64_t num_row_blocks(const Plan& plan) {
+  const Problem& problem = plan.problem;
+  return problem.batch * ceil_div(problem.packed_rows(problem.max_q_len), plan.kernel.tile_m);
+}
+
+Workspace workspace_of(const Plan& plan) {
+  const Problem& problem = plan.problem;
+  const std::int64_t rows =
+      std::min(plan.kernel.tile_m, problem.packed_rows(problem.max_q_len));
+  const std::int64_t quads = problem.v_head_dim / 4;
+  Workspace workspace;
+  workspace.num_slices = rows / 8 * num_slices_of(1, static_cast<int>(problem.v_head_dim)) +
+                         ceil_div(rows % 8 * quads, 32);
+  const std::int64_t tiles = num_row_blocks(plan) * problem.num_kv_heads;
+  const bool counts = plan.batch_invariant || plan.partition.kind == PartitionKind::kStreamK;
+  workspace.num_counters =
+      counts ? workspace.num_slices * (plan.batch_invariant ? tiles : plan.partition.num_workers)
+             : 0;
+  std::int64_t slots = num_partials(plan);
+  if (plan.batch_invariant) {
+    const std::int64_t per_tile = ceil_div(problem.max_kv_len, plan.tile_n);
+    slots = per_tile < 2 ? 0 : per_tile * tiles;
+  }
+  workspace.partials =
+      aligned(static_cast<std::size_t>(workspace.num_counters) * sizeof(std::uint32_t));
+  workspace.bytes = workspace.partials + aligned(static_cast<std::size_t>(
+                                             slots * workspace.num_slices * kSliceFloats) *
+                                         sizeof(float));
+  return workspace;
+}
+
+}  // namespace leanattn::cuda

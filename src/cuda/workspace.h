@@ -1,0 +1,23 @@
+// The workspace of a plan: counters, zero between calls, then partials.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "leanattn/attention.h"
+
+namespace leanattn::cuda {
+
+struct Workspace {
+  std::int64_t num_slices = 0;    // of a partial
+  std::int64_t num_counters = 0;  // uint32 each
+  std::size_t partials = 0;       // offset in bytes
+  std::size_t bytes = 0;
+};
+
+[[nodiscard]] Workspace workspace_of(const Plan& plan);
+
+/// Row blocks that a kernel counts: of all sequences as many as the longest has.
+[[nodiscard]] std::int64_t num_row_blocks(const Plan& plan);
+
+}  // namespace leanattn::cuda

@@ -1,0 +1,28 @@
+// Other work on the device: thread blocks that compute until they are told to stop.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace leanattn::testing {
+
+/// Keeps every SM busy, in a stream of its own, while it lives. Leaves room for other
+/// kernels beside it: 128 threads and no shared memory per SM. Stops by itself after a
+/// minute. Nothing may wait for the whole device meanwhile: no cudaMalloc, no cudaFree,
+/// no kernel for the first time.
+class SpinningKernel {
+ public:
+  SpinningKernel();
+  ~SpinningKernel();
+  SpinningKernel(const SpinningKernel&) = delete;
+  SpinningKernel& operator=(const SpinningKernel&) = delete;
+
+  /// Whether it is still at work.
+  [[nodiscard]] bool running() const;
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  int* stop_ = nullptr;      // pinned host memory that the device reads
+  float* result_ = nullptr;  // where the kernel writes, lest it be optimised away
+};
+
+}  // namespace leanattn::testing
