@@ -42,9 +42,10 @@ test-gpu: build-gpu ## on a machine with a GPU: pass every test, and CASES (2000
 	ctest --test-dir $(gpu) --output-on-failure --no-tests=error -j $(JOBS) -E "^verify"
 	$(gpu)/tools/leanattn verify --backend cuda --cases $(CASES)
 
-bench-gpu: build-gpu ## measure the GPU, and PyTorch on it if there; writes build/bench-gpu.json
+bench-gpu: build-gpu ## measure the GPU, and PyTorch if there; writes build/bench-{gpu,peers}.json
 	$(gpu)/bench/gpu/leanattn_bench_gpu --json build/bench-gpu.json
-	@if python3 -c "import torch" 2>/dev/null; then python3 bench/gpu/peers.py; fi
+	@if python3 -c "import torch" 2>/dev/null; then \
+	  python3 bench/gpu/peers.py build/bench-gpu.json --json build/bench-peers.json; fi
 
 cuda: build/cuda/build.ninja ## with nvcc, on a machine without a GPU: build for every GPU
 	cmake --build build/cuda -j $(JOBS)

@@ -25,6 +25,10 @@ class FakeDevice : public Backend {
                                    std::int64_t num_workers) const override {
     return cpu().stream_k(problem, kernel, num_workers);
   }
+  [[nodiscard]] std::int64_t num_output_tiles(const Problem& problem,
+                                              const Kernel& kernel) const override {
+    return cpu().num_output_tiles(problem, kernel);
+  }
   [[nodiscard]] std::size_t workspace_bytes(const Plan& plan) const override {
     return cpu().workspace_bytes(plan);
   }
@@ -56,8 +60,7 @@ class FaultyDevice final : public FakeDevice {
            const Stream& stream) const override {
     FakeDevice::run(plan, arguments, workspace, stream);
     const auto spoil = [](const void* at) {
-      auto* byte = static_cast<std::byte*>(const_cast<void*>(at));
-      *byte ^= std::byte{1};
+      *static_cast<std::byte*>(const_cast<void*>(at)) = std::byte{0x5a};
     };
     const auto* out = static_cast<const std::byte*>(arguments.out.data);
     const auto& shape = arguments.out.shape;
@@ -116,8 +119,10 @@ TEST(DeviceCases, NothingOfTheHostIsInTheCall) {
   EXPECT_EQ(there.q.device.kind, Device::Kind::kDevice);
   EXPECT_EQ(there.lengths.device.kind, Device::Kind::kDevice);
   // K and V of one buffer are still of one buffer.
-  EXPECT_EQ(static_cast<const std::byte*>(there.kv.v.data) - static_cast<const std::byte*>(there.kv.k.data),
-            static_cast<const std::byte*>(here.kv.v.data) - static_cast<const std::byte*>(here.kv.k.data));
+  EXPECT_EQ(static_cast<const std::byte*>(there.kv.v.data) -
+                static_cast<const std::byte*>(there.kv.k.data),
+            static_cast<const std::byte*>(here.kv.v.data) -
+                static_cast<const std::byte*>(here.kv.k.data));
 }
 
 TEST(DeviceCases, OfAHostAreTheCaseItself) {

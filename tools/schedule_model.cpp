@@ -132,9 +132,9 @@ Partition partition_for(PartitionKind kind, const TileMap& map, std::int64_t num
   if (kind == PartitionKind::kStreamK) return {kind, 1, num_machine_workers, map.order};
   std::int64_t splits = 1;
   if (kind == PartitionKind::kFixedSplit) {
-    splits = num_splits > 0 ? num_splits
-                            : core::flash_decoding_splits(tiles, num_machine_workers,
-                                                          longest_tile(map));
+    splits = num_splits > 0
+                 ? num_splits
+                 : core::flash_decoding_splits(tiles, num_machine_workers, longest_tile(map));
   }
   return {kind, splits, splits * tiles, map.order};
 }

@@ -38,7 +38,8 @@ case prints the one command that repeats it.
 Examples:
   leanattn verify --cases 20000
   leanattn verify --cases 1 --seed 4711 --verbose
-  leanattn verify --isa avx2)";
+  leanattn verify --isa avx2
+  leanattn verify --backend cuda --cases 20000)";
 
 std::string repeat_command(const Options& options, std::uint64_t seed) {
   std::string command = fmt::format("leanattn verify --cases 1 --seed {}", seed);
@@ -141,8 +142,8 @@ void run_cases(const Options& options, Invocation& invocation) {
   Verifier verifier(options, chosen);
   for (std::int64_t i = 0; i < options.cases && !verifier.given_up(); i += most) {
     const std::int64_t count = std::min(most, options.cases - i);
-    for (const Prepared& prepared : prepare(options.seed + static_cast<std::uint64_t>(i), count,
-                                            limits, num_threads)) {
+    for (const Prepared& prepared :
+         prepare(options.seed + static_cast<std::uint64_t>(i), count, limits, num_threads)) {
       if (verifier.given_up()) break;
       verifier.check_one(prepared);
     }

@@ -25,6 +25,7 @@ struct Kernel {
   std::int64_t scratch_bytes = 0;     // per thread, beyond partials
   std::int64_t num_workers = 0;       // that run at once; 0: the machine's
   std::int64_t threads = 1;           // of a worker
+  bool bulk_copies = false;           // if the cache's strides allow them
 };
 
 /// Yes, with the kernel; or the sentence that says why not.
@@ -63,6 +64,9 @@ class Backend {
   /// workers if asked for (0: not), else as many as are best.
   [[nodiscard]] virtual Partition stream_k(const Problem& problem, const Kernel& kernel,
                                            std::int64_t num_workers) const = 0;
+  /// The most output tiles of `problem`, as one_tile and fixed_split number their workers.
+  [[nodiscard]] virtual std::int64_t num_output_tiles(const Problem& problem,
+                                                      const Kernel& kernel) const = 0;
   /// Bytes of workspace that a plan, complete but for these, needs.
   [[nodiscard]] virtual std::size_t workspace_bytes(const Plan& plan) const = 0;
   /// Prepares a workspace; see `leanattn::initialise`.

@@ -60,9 +60,10 @@ template <class Int>
 /// Share `index` of `total` items dealt to `num_shares`; sizes differ by at most
 /// one. Share i begins at ⌊i·total / num_shares⌋, so a multiple of equal parts
 /// is cut exactly as each part alone would be. Requires num_shares² < 2^31 (Int of 32
-/// bits) or 2^63.
-template <class Int>
-[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> even_share(Int total, Int num_shares,
+/// bits) or 2^63. Count is what Int can be divided by.
+template <class Int, class Count>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> even_share(Int total,
+                                                                        const Count& num_shares,
                                                                         Int index) {
   const Int quotient = total / num_shares;
   const Int remainder = total % num_shares;
@@ -74,7 +75,12 @@ template <class Int>
 /// 0 ≤ item < total and total·num_shares < 2^63.
 template <class Int>
 [[nodiscard]] LEANATTN_HOST_DEVICE constexpr Int share_of(Int total, Int num_shares, Int item) {
-  return static_cast<Int>(((static_cast<std::int64_t>(item) + 1) * num_shares - 1) / total);
+  const std::int64_t before = (static_cast<std::int64_t>(item) + 1) * num_shares - 1;
+  // A division of 64 bits takes a GPU five times one of 32.
+  if (before < (std::int64_t{1} << 31) && total < (std::int64_t{1} << 31)) {
+    return static_cast<Int>(static_cast<std::uint32_t>(before) / static_cast<std::uint32_t>(total));
+  }
+  return static_cast<Int>(before / total);
 }
 
 /// The largest i in [0, size) with values[i]·scale ≤ key. Requires
@@ -187,35 +193,18 @@ struct Partition {
   Order order = Order::kHeadByHead;
 };
 
-/// The LeanTile ids that stream_k deals to `worker`, of `per_head` LeanTiles of each of
-/// `num_kv_heads` heads.
-template <class Int>
-[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> stream_k_range(
-    Order order, Int per_head, Int num_kv_heads, Int num_workers, Int worker) {
-  if (order == Order::kHeadByHead) return even_share(per_head * num_kv_heads, num_workers, worker);
-  const BasicRange<Int> share =
-      even_share(per_head, num_workers / num_kv_heads, worker / num_kv_heads);
-  const Int head = worker % num_kv_heads;
-  return {head * per_head + share.begin, head * per_head + share.end};
+/// stream_k deals the LeanTiles of a line evenly: head by head there is one line, of all
+/// heads; head-synchronous there is one of each head, and the workers take turns over
+/// them: worker w has share w / num_lines of line w % num_lines.
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t num_lines(Order order,
+                                                                    std::int64_t num_kv_heads) {
+  return order == Order::kHeadSynchronous ? num_kv_heads : 1;
 }
 
-/// The worker to whom stream_k deals LeanTile `id`; the inverse of `stream_k_range`.
-template <class Int>
-[[nodiscard]] LEANATTN_HOST_DEVICE constexpr Int stream_k_worker(Order order, Int per_head,
-                                                                 Int num_kv_heads, Int num_workers,
-                                                                 Int id) {
-  if (order == Order::kHeadByHead) return share_of(per_head * num_kv_heads, num_workers, id);
-  return share_of(per_head, num_workers / num_kv_heads, id % per_head) * num_kv_heads +
-         id / per_head;
-}
-
-/// From a worker to the one that takes the ids after its own: the next, or
-/// head-synchronous the next of the same head.
+/// From a worker to the one that takes the ids after its own.
 [[nodiscard]] LEANATTN_HOST_DEVICE constexpr std::int64_t worker_step(const Partition& partition,
                                                                       std::int64_t num_kv_heads) {
-  const bool turns =
-      partition.kind == PartitionKind::kStreamK && partition.order == Order::kHeadSynchronous;
-  return turns ? num_kv_heads : 1;
+  return partition.kind == PartitionKind::kStreamK ? num_lines(partition.order, num_kv_heads) : 1;
 }
 
 /// The LeanTile ids of `worker` in [0, num_workers). It may be empty. `map` has the
@@ -224,8 +213,11 @@ template <class Int>
                                                             const TileMap& map,
                                                             std::int64_t worker) {
   if (partition.kind == PartitionKind::kStreamK) {
-    return stream_k_range(partition.order, map.per_head(), map.num_kv_heads, partition.num_workers,
-                          worker);
+    const std::int64_t lines = num_lines(partition.order, map.num_kv_heads);
+    const std::int64_t line = map.num_lean_tiles() / lines;
+    const Range share = even_share(line, partition.num_workers / lines, worker / lines);
+    const std::int64_t before = worker % lines * line;
+    return {before + share.begin, before + share.end};
   }
   const std::int64_t index = worker / partition.num_splits;
   if (index >= map.num_output_tiles()) return {map.num_lean_tiles(), map.num_lean_tiles()};
@@ -240,8 +232,9 @@ template <class Int>
                                                                     const OutputTile& tile,
                                                                     std::int64_t id) {
   if (partition.kind == PartitionKind::kStreamK) {
-    return stream_k_worker(partition.order, map.per_head(), map.num_kv_heads,
-                           partition.num_workers, id);
+    const std::int64_t lines = num_lines(partition.order, map.num_kv_heads);
+    const std::int64_t line = map.num_lean_tiles() / lines;
+    return share_of(line, partition.num_workers / lines, id % line) * lines + id / line;
   }
   return map.index_of(tile) * partition.num_splits +
          share_of(tile.lean_tiles.size(), partition.num_splits, id - tile.lean_tiles.begin);

@@ -20,21 +20,29 @@ struct Window {
 
 /// The keys visible to the queries at positions [first, last], as one half-open
 /// range clipped to [0, num_keys). It may be empty.
-LEANATTN_HOST_DEVICE constexpr Range visible_keys(const Window& window, std::int64_t first,
-                                                  std::int64_t last, std::int64_t num_keys) {
-  std::int64_t begin = 0;
-  std::int64_t end = num_keys;
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr BasicRange<Int> visible_keys(const Window& window,
+                                                                          Int first, Int last,
+                                                                          Int num_keys) {
+  const Int left = static_cast<Int>(window.left);
+  const Int right = static_cast<Int>(window.right);
+  Int begin = 0;
+  Int end = num_keys;
   if (window.causal && last + 1 < end) end = last + 1;
-  if (window.right >= 0 && last + window.right + 1 < end) end = last + window.right + 1;
-  if (window.left >= 0 && first - window.left > 0) begin = first - window.left;
+  // Differences, as sums of two positions may not fit.
+  if (right >= 0 && right < end - last - 1) end = last + right + 1;
+  if (left >= 0 && first > left) begin = first - left;
   if (end < 0) end = 0;
   return {begin, begin < end ? end : begin};
 }
 
 /// Whether the query at position p sees key j (0 ≤ j < num_keys).
-LEANATTN_HOST_DEVICE constexpr bool sees(const Window& window, std::int64_t p, std::int64_t j) {
-  return (!window.causal || j <= p) && (window.left < 0 || j >= p - window.left) &&
-         (window.right < 0 || j <= p + window.right);
+template <class Int>
+[[nodiscard]] LEANATTN_HOST_DEVICE constexpr bool sees(const Window& window, Int p, Int j) {
+  const Int left = static_cast<Int>(window.left);
+  const Int right = static_cast<Int>(window.right);
+  return (!window.causal || j <= p) && (left < 0 || p - j <= left) &&
+         (right < 0 || j - p <= right);
 }
 
 }  // namespace leanattn

@@ -55,7 +55,7 @@ Costs costs_of(const Problem& problem, const Machine& machine, std::int64_t tile
 }
 
 void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& options) {
-  const std::int64_t tiles = max_output_tiles(plan.problem, plan.kernel.tile_m);
+  const std::int64_t tiles = plan.backend->num_output_tiles(plan.problem, plan.kernel);
   const bool kernel_decides = options.num_workers == 0 && plan.kernel.num_workers > 0;
   const std::int64_t workers = options.num_workers > 0 ? options.num_workers
                                : kernel_decides        ? plan.kernel.num_workers
@@ -102,7 +102,7 @@ void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& opt
 void check_counts(const Plan& plan, const PlanOptions& options) {
   constexpr double kMost = 0x1p62;
   const auto count = [](std::int64_t n) { return std::max(1.0, static_cast<double>(n)); };
-  const double tiles = count(max_output_tiles(plan.problem, plan.kernel.tile_m));
+  const double tiles = count(plan.backend->num_output_tiles(plan.problem, plan.kernel));
   const double keys = count(plan.problem.max_kv_len);
   const double workers = std::max(count(options.num_workers), count(plan.num_threads));
   const double splits = count(options.num_splits);
@@ -199,7 +199,7 @@ Plan plan(const Problem& problem, const PlanOptions& options) {
 }
 
 std::string explain(const Plan& plan) {
-  const std::int64_t tiles = max_output_tiles(plan.problem, plan.kernel.tile_m);
+  const std::int64_t tiles = plan.backend->num_output_tiles(plan.problem, plan.kernel);
   const std::int64_t per_tile = ceil_div(plan.problem.max_kv_len, plan.tile_n);
   const std::string shape =
       concat(tiles, " output tiles of at most ", per_tile, " LeanTiles (", plan.tile_n, " keys)");

@@ -62,6 +62,11 @@ class CpuBackend final : public Backend {
     return {PartitionKind::kStreamK, 1, workers, Order::kHeadByHead};
   }
 
+  [[nodiscard]] std::int64_t num_output_tiles(const Problem& problem,
+                                              const Kernel& kernel) const override {
+    return max_output_tiles(problem, kernel.tile_m);
+  }
+
   [[nodiscard]] std::size_t workspace_bytes(const Plan& plan) const override {
     return workspace_layout(plan).bytes;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cuda/divisor.h"
 #include "leanattn/partition.h"
 #include "leanattn/tensor.h"
 #include "leanattn/visibility.h"
@@ -67,24 +68,26 @@ struct Call {
   float softcap = 0;       // 0: none
   Window window;           // bounds below 2^31
   KvLayout layout = KvLayout::kContiguous;
-  std::int32_t page_size = 1;
+  Divisor page_size;
+  std::int32_t rows_together = 16;  // keys of a bulk copy
   std::int32_t max_kv_len = 0;
   std::int32_t max_q_len = 1;
-  std::int32_t group = 1;            // query heads of a KV head
-  std::int32_t num_kv_heads = 1;
-  std::int32_t num_row_blocks = 0;   // of all sequences: batch · blocks_per_sequence
-  std::int32_t blocks_per_sequence = 1;
-  std::int32_t tile_n = 1;           // keys of a LeanTile
-  std::int32_t num_slices = 1;       // of an output tile's partial
-  std::int32_t num_workers = 1;
-  std::int32_t num_splits = 1;
+  Divisor group;                    // query heads of a KV head
+  Divisor num_kv_heads;
+  std::int32_t num_row_blocks = 0;  // of all sequences: batch · blocks_per_sequence
+  Divisor blocks_per_sequence;
+  Divisor tile_n;                   // keys of a LeanTile
+  std::int32_t num_slices = 1;      // of an output tile's partial
+  Divisor num_lines;                // of stream_k, see partition.h
+  Divisor shares_of_line;           // workers of a line
+  Divisor num_splits;
   PartitionKind kind = PartitionKind::kStreamK;
-  Order order = Order::kHeadByHead;
   bool batch_invariant = false;
   bool float_out = false;      // out is f32, else of q's type
   bool copies_aligned = true;  // rows of q, K and V begin at multiples of 16 bytes
   bool has_score_rules = false;  // softcap, ALiBi, bias or tree mask
   bool reads_early = false;      // Overlap::kCache
+  bool one_query_sees_all = false;  // every sequence has one query, which sees every key
 };
 
 /// A partial travels in slices of 32 positions, a position being 4 neighbouring elements

@@ -45,11 +45,6 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-int compute_capability(int device) {
-  return 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
-         attribute(cudaDevAttrComputeCapabilityMinor, device);
-}
-
 double kv_bytes(const Problem& problem) {
   return static_cast<double>(problem.batch * problem.num_kv_heads) *
          static_cast<double>(problem.max_kv_len) *
@@ -147,6 +142,7 @@ class CudaBackend final : public Backend {
     kernel.tile_n = shape.tile_n;
     kernel.tile_n_invariant = kTileNInvariant;
     kernel.threads = 32 * shape.warps;
+    kernel.bulk_copies = shape.bulk_copies && compute_capability(problem.device.index) >= 90;
     kernel.num_workers =
         std::int64_t{attribute(cudaDevAttrMultiProcessorCount, problem.device.index)} *
         std::min(shape.blocks_per_sm, resident);
@@ -191,13 +187,17 @@ class CudaBackend final : public Backend {
     // their ends, which saves a worker its second segment, unless it idles too many.
     constexpr double kMostIdle = 0.1;
     std::int64_t shares = kernel.num_workers / heads;
-    const std::int64_t blocks =
-        problem.batch * ceil_div(problem.packed_rows(problem.max_q_len), kernel.tile_m);
+    const std::int64_t blocks = num_row_blocks(problem, kernel);
     const std::int64_t multiple = blocks > 0 ? shares / blocks * blocks : 0;
     if (static_cast<double>(multiple) >= (1 - kMostIdle) * static_cast<double>(shares)) {
       shares = multiple;
     }
     return partition(shares * heads, Order::kHeadSynchronous);
+  }
+
+  [[nodiscard]] std::int64_t num_output_tiles(const Problem& problem,
+                                              const Kernel& kernel) const override {
+    return num_row_blocks(problem, kernel) * problem.num_kv_heads;
   }
 
   [[nodiscard]] std::size_t workspace_bytes(const Plan& plan) const override {
@@ -225,7 +225,7 @@ class CudaBackend final : public Backend {
     const CompiledKernel* kernel =
         find_kernel(problem.q_type, problem.head_dim, problem.v_head_dim,
                     problem.packed_rows(problem.max_q_len));
-    launch(plan, make_call(plan, arguments, workspace, stream), *kernel, stream);
+    launch(plan, make_call(plan, arguments, workspace, stream), *kernel, arguments.kv, stream);
   }
 
   [[nodiscard]] std::byte* allocate(std::size_t bytes, const Stream& stream) const override {

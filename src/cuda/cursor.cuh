@@ -3,7 +3,7 @@
 //
 // A row block is (sequence, block of packed query rows), numbered sequence by
 // sequence with room for the most blocks of any; those a sequence lacks have no
-// LeanTile. The row blocks' LeanTiles of one KV head, end to end, are the line.
+// LeanTile. The row blocks' LeanTiles of one KV head, end to end, are a head's line.
 #pragma once
 
 #include "cuda/call.h"
@@ -24,39 +24,43 @@ struct RowBlock {
 /// Packed rows of block `block` of a sequence.
 [[nodiscard]] __device__ inline Range32 rows_of_block(const Call& call, int q_len, int block,
                                                       int tile_m) {
-  return {block * tile_m, min((block + 1) * tile_m, q_len * call.group)};
-}
-
-[[nodiscard]] __device__ inline Range32 visible_to_rows(const Call& call, int kv_len, int q_len,
-                                                        Range32 rows) {
-  if (rows.empty()) return {};
-  const int position = kv_len - q_len;
-  const Range keys = visible_keys(call.window, position + rows.begin / call.group,
-                                  position + (rows.end - 1) / call.group, kv_len);
-  return {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
+  return {block * tile_m, min((block + 1) * tile_m, q_len * call.group.value())};
 }
 
 [[nodiscard]] __device__ inline RowBlock row_block_of(const Call& call, int row_block, int tile_m) {
   const int sequence = row_block / call.blocks_per_sequence;
-  const int block = row_block - sequence * call.blocks_per_sequence;
+  const int block = row_block - sequence * call.blocks_per_sequence.value();
   RowBlock result;
   result.kv_len = max(0, min(load_index(call.lengths, sequence), call.max_kv_len));
   result.q_len = call.max_q_len;
+  if (call.one_query_sees_all) {
+    result.keys = {0, result.kv_len};
+    return result;
+  }
   if (call.q_offsets.data != nullptr) {
     result.first_query = load_index(call.q_offsets, sequence);
     result.q_len =
         min(load_index(call.q_offsets, sequence + 1) - result.first_query, call.max_q_len);
   }
-  result.keys = visible_to_rows(call, result.kv_len, result.q_len,
-                                rows_of_block(call, result.q_len, block, tile_m));
+  const Range32 rows = rows_of_block(call, result.q_len, block, tile_m);
+  if (rows.empty()) return result;
+  const int position = result.kv_len - result.q_len;
+  result.keys = visible_keys(call.window, position + rows.begin / call.group,
+                             position + (rows.end - 1) / call.group, result.kv_len);
   return result;
+}
+
+/// LeanTiles that hold a row block's keys.
+[[nodiscard]] __device__ inline int num_lean_tiles(const Call& call, const RowBlock& block) {
+  if (block.keys.empty()) return 0;
+  return (block.keys.end - 1) / call.tile_n + 1 - block.keys.begin / call.tile_n;
 }
 
 /// LeanTiles of the line before groups of row blocks, in shared memory; only where there
 /// are more row blocks than lanes. A group is 32 row blocks, or a multiple where there
 /// would be too many groups.
 struct Line {
-  static constexpr int kMaxGroups = 512;
+  static constexpr int kMaxGroups = 128;
   int before[kMaxGroups + 1];
 };
 
@@ -67,8 +71,9 @@ struct Line {
   return ceil_div_int(call.num_row_blocks, line_group_size(call));
 }
 
-/// Fills `line`; with all threads of the block.
-__device__ inline void lay_out_line(const Call& call, int tile_m, Line& line) {
+/// Fills `line`; with all threads of the block. Out of line, as everything that a common
+/// call does not come through: instructions are fetched from memory, too.
+static __device__ __noinline__ void lay_out_line(const Call& call, int tile_m, Line& line) {
   const int groups = num_line_groups(call);
   const int group_size = line_group_size(call);
   for (int group = warp_id(); group < groups; group += num_warps()) {
@@ -76,7 +81,7 @@ __device__ inline void lay_out_line(const Call& call, int tile_m, Line& line) {
     for (int i = lane_id(); i < group_size; i += kLanes) {
       const int row_block = group * group_size + i;
       if (row_block >= call.num_row_blocks) break;
-      size += lean_tiles_of_keys(row_block_of(call, row_block, tile_m).keys, call.tile_n).size();
+      size += num_lean_tiles(call, row_block_of(call, row_block, tile_m));
     }
     size = __reduce_add_sync(kAllLanes, size);
     if (lane_id() == 0) line.before[group + 1] = size;
@@ -109,7 +114,7 @@ struct LineWindow {
     const int mine = first_block + lane_id();
     if (mine < call.num_row_blocks) {
       block = row_block_of(call, mine, tile_m);
-      size = lean_tiles_of_keys(block.keys, call.tile_n).size();
+      size = num_lean_tiles(call, block);
     }
     before = before_first + inclusive_sum(size) - size;
   }
@@ -120,6 +125,24 @@ struct LineWindow {
   }
   [[nodiscard]] __device__ int end() const { return shuffle(before + size, kLanes - 1); }
 };
+
+/// The window that holds `place` of the line.
+static __device__ __noinline__ LineWindow seek_line(const Call& call, const Line& line, int tile_m,
+                                             int place) {
+  const int groups = num_line_groups(call);
+  int group = -1;  // the last with before ≤ place
+  for (int first = 0; first < groups; first += kLanes) {
+    const int mine = first + lane_id();
+    const bool starts = mine < groups && line.before[mine] <= place;
+    group += __popc(__ballot_sync(kAllLanes, starts));
+  }
+  LineWindow window;
+  window.load(call, tile_m, group * line_group_size(call), line.before[group]);
+  while (window.end() <= place) {
+    window.load(call, tile_m, window.first + kLanes, window.end());
+  }
+  return window;
+}
 
 /// A work range ∩ one output tile; the same in all lanes.
 struct Segment {
@@ -149,113 +172,109 @@ class Cursor {
 
   [[nodiscard]] __device__ bool done() const { return next_ >= end_; }
 
+  /// Whether some row block may lack LeanTiles, so that no worker comes by its rows.
+  [[nodiscard]] __device__ bool maybe_empty_blocks() const {
+    if (call_.kind != PartitionKind::kStreamK || call_.num_row_blocks > kLanes) return true;
+    return __any_sync(kAllLanes, lane_id() < call_.num_row_blocks && window_.size == 0);
+  }
+
   /// The segment that begins where the last one ended. Not when done.
   [[nodiscard]] __device__ Segment next() {
-    if (call_.kind != PartitionKind::kStreamK) {
-      const Range32 share{next_, call_.batch_invariant ? next_ + 1 : end_};
-      next_ = share.end;
-      return make_segment(index_ / call_.num_kv_heads, window_.block,
-                          index_ % call_.num_kv_heads, {0, window_.size}, share);
-    }
-    const bool turns = call_.order == Order::kHeadSynchronous;
-    const int scale = turns ? 1 : call_.num_kv_heads;
+    const bool by_tile = call_.kind != PartitionKind::kStreamK;
+    const int scale = call_.num_lines.value() > 1 ? 1 : call_.num_kv_heads.value();
     const int place = next_ - line_begin_;
-    const int lane = seek(place, scale);
-    const int before = shuffle(window_.before, lane) * scale;
+    // By tile the window holds that one row block in every lane, with nothing before it.
+    const int lane = by_tile ? 0 : seek(place, scale);
+    const int before = by_tile ? 0 : shuffle(window_.before, lane) * scale;
     const int size = shuffle(window_.size, lane);
-    const int nth_head = turns ? 0 : (place - before) / size;
-    const int begin = line_begin_ + before + nth_head * size;
-    RowBlock block;
-    block.kv_len = shuffle(window_.block.kv_len, lane);
-    block.q_len = shuffle(window_.block.q_len, lane);
-    block.first_query = shuffle(window_.block.first_query, lane);
-    block.keys = {shuffle(window_.block.keys.begin, lane), shuffle(window_.block.keys.end, lane)};
+    const int nth_head = by_tile || scale == 1 ? 0 : (place - before) / size;
+    Segment segment;
+    segment.block.kv_len = shuffle(window_.block.kv_len, lane);
+    segment.block.q_len = shuffle(window_.block.q_len, lane);
+    segment.block.first_query = shuffle(window_.block.first_query, lane);
+    segment.block.keys = {shuffle(window_.block.keys.begin, lane),
+                          shuffle(window_.block.keys.end, lane)};
+    const int row_block = window_.first + lane;
+    segment.sequence = row_block / call_.blocks_per_sequence;
+    segment.row_block = row_block - segment.sequence * call_.blocks_per_sequence.value();
+    segment.kv_head = head_ + nth_head;
+    segment.tile.begin = line_begin_ + before + nth_head * size;
+    segment.tile.end = segment.tile.begin + size;
     // batch_invariant: cuts depend on keys alone, so every LeanTile is a partial of its own.
-    const Range32 ids{next_, call_.batch_invariant ? next_ + 1 : min(end_, begin + size)};
-    next_ = ids.end;
-    return make_segment(window_.first + lane, block, head_ + nth_head, {begin, begin + size}, ids);
+    segment.ids = {next_, call_.batch_invariant ? next_ + 1 : min(end_, segment.tile.end)};
+    next_ = segment.ids.end;
+    const int first = segment.block.keys.begin / call_.tile_n - segment.tile.begin;  // of id 0
+    segment.keys = intersect(segment.block.keys,
+                             {(first + segment.ids.begin) * call_.tile_n.value(),
+                              (first + segment.ids.end) * call_.tile_n.value()});
+    return segment;
   }
 
   /// The worker of a LeanTile of stream_k.
   [[nodiscard]] __device__ int worker_of(int id) const {
-    return stream_k_worker(call_.order, per_head_, call_.num_kv_heads, num_workers_, id);
+    return share_of(line_size_, shares_, id - line_begin_) * call_.num_lines.value() + line_index_;
   }
 
  private:
-  /// A share of one output tile, whose block and size are kept in the window.
+  /// A share of one output tile.
   __device__ void start_in_tile(int worker) {
-    index_ = worker / call_.num_splits;
-    const int row_block = index_ / call_.num_kv_heads;
+    const int index = worker / call_.num_splits;
+    const int row_block = index / call_.num_kv_heads;
     if (row_block >= call_.num_row_blocks) return;
+    head_ = index - row_block * call_.num_kv_heads.value();
+    window_.first = row_block;
     window_.block = row_block_of(call_, row_block, tile_m_);
-    window_.size = lean_tiles_of_keys(window_.block.keys, call_.tile_n).size();
-    const Range32 share =
-        even_share(window_.size, call_.num_splits, worker - index_ * call_.num_splits);
+    window_.size = num_lean_tiles(call_, window_.block);
+    const Range32 share = even_share(window_.size, call_.num_splits,
+                                     worker - index * call_.num_splits.value());
     next_ = share.begin;
     end_ = share.end;
   }
 
   __device__ void start_stream_k(int worker) {
+    int per_head = 0;
     if (call_.num_row_blocks <= kLanes) {
       window_.load(call_, tile_m_, 0, 0);
-      per_head_ = window_.end();
+      per_head = window_.end();
     } else {
-      per_head_ = line_.before[num_line_groups(call_)];
+      per_head = line_.before[num_line_groups(call_)];
     }
-    const int heads = call_.num_kv_heads;
-    const bool turns = call_.order == Order::kHeadSynchronous;
-    // A worker more than there are LeanTiles would only be one more to merge.
-    num_workers_ = turns ? min(call_.num_workers / heads, per_head_) * heads
-                         : min(call_.num_workers, per_head_ * heads);
-    if (worker >= num_workers_) return;
-    const Range32 range = stream_k_range(call_.order, per_head_, heads, num_workers_, worker);
-    head_ = turns ? worker % heads : 0;
-    line_begin_ = head_ * per_head_;
-    next_ = range.begin;
-    end_ = range.end;
+    const int lines = call_.num_lines.value();
+    line_size_ = lines > 1 ? per_head : per_head * call_.num_kv_heads.value();
+    const int share = worker / call_.num_lines;
+    line_index_ = worker - share * lines;
+    line_begin_ = line_index_ * line_size_;
+    head_ = line_index_;
+    // A worker more than there are LeanTiles would only be one more to merge: then every
+    // share is one LeanTile.
+    shares_ = min(call_.shares_of_line.value(), line_size_);
+    if (share >= shares_) return;
+    const Range32 range = shares_ < call_.shares_of_line.value()
+                              ? Range32{share, share + 1}
+                              : even_share(line_size_, call_.shares_of_line, share);
+    next_ = line_begin_ + range.begin;
+    end_ = line_begin_ + range.end;
   }
 
   /// The lane whose row block holds `place`; moves the window there first.
   [[nodiscard]] __device__ int seek(int place, int scale) {
     int lane = window_.find(place, scale);
-    if (lane >= 0) return lane;
-    const int in_line = place / scale;
-    const int groups = num_line_groups(call_);
-    int group = 0;  // the last with before ≤ in_line
-    for (int first = 0; first < groups; first += kLanes) {
-      const int mine = first + lane_id();
-      const bool starts = mine < groups && line_.before[mine] <= in_line;
-      group += __popc(__ballot_sync(kAllLanes, starts));
-    }
-    --group;
-    int before = line_.before[group];
-    for (int first = group * line_group_size(call_);; first += kLanes) {
-      window_.load(call_, tile_m_, first, before);
+    if (lane < 0) {
+      window_ = seek_line(call_, line_, tile_m_, place / scale);
       lane = window_.find(place, scale);
-      if (lane >= 0) return lane;
-      before = window_.end();
     }
-  }
-
-  [[nodiscard]] __device__ Segment make_segment(int row_block, const RowBlock& block, int head,
-                                                Range32 tile, Range32 ids) const {
-    const int sequence = row_block / call_.blocks_per_sequence;
-    const int first = block.keys.begin / call_.tile_n - tile.begin;  // LeanTile of id 0
-    const Range32 keys = intersect(
-        block.keys, {(first + ids.begin) * call_.tile_n, (first + ids.end) * call_.tile_n});
-    return {sequence, row_block - sequence * call_.blocks_per_sequence, head, block, tile, ids,
-            keys};
+    return lane;
   }
 
   const Call& call_;
   const Line& line_;
   int tile_m_;
   LineWindow window_;
-  int per_head_ = 0;  // LeanTiles of the line
-  int num_workers_ = 0;
-  int head_ = 0;        // head-synchronous: the worker's; else 0
+  int line_size_ = 0;
   int line_begin_ = 0;  // id of the line's first LeanTile
-  int index_ = 0;       // one_tile and fixed_split: the output tile's
+  int line_index_ = 0;
+  int shares_ = 0;      // that are dealt of it
+  int head_ = 0;        // the KV head, or of a line of all heads the first
   int next_ = 0;        // ids to come
   int end_ = 0;
 };

@@ -11,8 +11,17 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kLanes = 32;
 
 [[nodiscard]] __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kLanes; }
-[[nodiscard]] __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / kLanes; }
+/// The same in all lanes, and known to be: what depends on it alone does not diverge. Ask
+/// once.
+[[nodiscard]] __device__ inline int warp_id() {
+  return __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kLanes, 0);
+}
 [[nodiscard]] __device__ inline int num_warps() { return static_cast<int>(blockDim.x) / kLanes; }
+
+/// A barrier of the first `warps` warps of the block, which have the tiles.
+__device__ inline void sync_warps(int warps) {
+  asm volatile("bar.sync 1, %0;" ::"r"(warps * kLanes) : "memory");
+}
 
 template <class T>
 [[nodiscard]] __device__ T shuffle(T value, int lane) {
@@ -46,6 +55,12 @@ template <class T>
 }
 
 [[nodiscard]] __device__ constexpr float minus_infinity() { return -__builtin_huge_valf(); }
+
+[[nodiscard]] __device__ inline std::int64_t nanoseconds() {
+  std::int64_t time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
 
 /// Lets the next call in the stream start (programmatic dependent launch).
 __device__ inline void let_next_call_start() {

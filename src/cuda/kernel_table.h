@@ -17,9 +17,13 @@ struct CompiledKernel {
   int v_head_dim = 0;
   int row_tiles = 1;  // groups of 8 packed query rows of an output tile
   const void* kernel = nullptr;
-  const void* combine = nullptr;         // the second launch of fixed_split
-  int (*shared_bytes)(int) = nullptr;    // of a block of so many warps
-  int most_warps = 8;                    // of a block, that its shared memory allows
+  int (*shared_bytes)(int) = nullptr;  // of a block of so many warps
+  int most_warps = 8;                  // of a block, that its shared memory allows
+  const void* bulk_kernel = nullptr;   // with bulk tensor copies; compute capability 9.0 and up
+  int bulk_shared_bytes = 0;
+  int bulk_threads = 0;
+  int bulk_keys = 0;  // of a stage
+  const void* combine = nullptr;  // the second launch of fixed_split
 
   [[nodiscard]] int tile_m() const { return 8 * row_tiles; }
 };

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "cuda/bulk_copies.h"
 #include "cuda/cuda_error.h"
 
 namespace leanattn::cuda {
@@ -24,44 +25,71 @@ void allow_shared_memory(const CompiledKernel& kernel) {
   int most = 0;
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute");
-  const int wanted = std::min(most, kernel.shared_bytes(kernel.most_warps));
-  check_cuda(cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  wanted),
-             "cudaFuncSetAttribute");
+  const auto allow = [&](const void* function, int bytes) {
+    check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    std::min(most, bytes)),
+               "cudaFuncSetAttribute");
+  };
+  allow(kernel.kernel, kernel.shared_bytes(kernel.most_warps));
+  if (compute_capability(device) >= 90) allow(kernel.bulk_kernel, kernel.bulk_shared_bytes);
   if (column < kMostDevices) allowed[row][column].store(true, std::memory_order_relaxed);
 }
 
-void launch_kernel(const void* kernel, std::int64_t blocks, std::int64_t threads, int shared_bytes,
-                   const Call& call, const Stream& stream, bool overlap) {
+/// How a kernel is launched.
+struct Shape {
+  std::int64_t blocks = 1;
+  std::int64_t threads = 1;
+  int shared_bytes = 0;
+};
+
+void launch_kernel(const void* kernel, const Shape& shape, const Call& call, KvMaps* maps,
+                   const Stream& stream) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks), 1, 1);
-  config.blockDim = dim3(static_cast<unsigned>(threads), 1, 1);
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks), 1, 1);
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads), 1, 1);
+  config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream.handle);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  void* arguments[] = {const_cast<Call*>(&call)};
+  config.numAttrs = stream.overlap != Overlap::kNone ? 1 : 0;
+  void* arguments[] = {const_cast<Call*>(&call), maps};
   check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "launching the kernel");
 }
 
 }  // namespace
 
-void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
+void launch(const Plan& plan, Call call, const CompiledKernel& kernel, const KvView& kv,
             const Stream& stream) {
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row
   allow_shared_memory(kernel);
-  const int warps = static_cast<int>(plan.kernel.threads / 32);
-  const bool overlap = stream.overlap != Overlap::kNone;
-  launch_kernel(kernel.kernel, plan.partition.num_workers, plan.kernel.threads,
-                kernel.shared_bytes(warps), call, stream, overlap);
+  const std::int64_t blocks = plan.partition.num_workers;
+  if (plan.kernel.bulk_copies && bulk_copies_suit(kv)) {
+    call.rows_together = rows_together(kv, kernel.bulk_keys);
+    KvMaps maps = make_kv_maps(kv, call.rows_together);
+    launch_kernel(kernel.bulk_kernel, {blocks, kernel.bulk_threads, kernel.bulk_shared_bytes},
+                  call, &maps, stream);
+  } else {
+    const int warps = static_cast<int>(plan.kernel.threads / 32);
+    launch_kernel(kernel.kernel, {blocks, plan.kernel.threads, kernel.shared_bytes(warps)}, call,
+                  nullptr, stream);
+  }
   const bool combines = plan.partition.kind == PartitionKind::kFixedSplit &&
                         plan.partition.num_splits > 1 && !plan.batch_invariant;
   if (!combines) return;
-  const std::int64_t tiles = std::int64_t{call.num_row_blocks} * call.num_kv_heads;
-  launch_kernel(kernel.combine, tiles, 256, 0, call, stream, overlap);
+  const std::int64_t tiles = std::int64_t{call.num_row_blocks} * call.num_kv_heads.value();
+  launch_kernel(kernel.combine, {tiles, 256, 0}, call, nullptr, stream);
+}
+
+int compute_capability(int device) {
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    check_cuda(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+    return value;
+  };
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+         attribute(cudaDevAttrComputeCapabilityMinor);
 }
 
 int resident_blocks(const CompiledKernel& kernel, int warps) {

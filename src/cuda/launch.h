@@ -8,11 +8,14 @@
 namespace leanattn::cuda {
 
 /// Launches `call` of `plan`: one kernel, or for fixed_split two. Throws CudaError.
-void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
+void launch(const Plan& plan, Call call, const CompiledKernel& kernel, const KvView& kv,
             const Stream& stream);
 
 /// Thread blocks of `kernel` with so many warps that an SM of the current device holds;
 /// 0 if its shared memory does not suffice for one.
 [[nodiscard]] int resident_blocks(const CompiledKernel& kernel, int warps);
+
+/// 10·major + minor of a device.
+[[nodiscard]] int compute_capability(int device);
 
 }  // namespace leanattn::cuda

@@ -67,57 +67,70 @@ __device__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::ui
 /// How far, in base 2, a score may pass a row's max before the row is rescaled.
 inline constexpr float kSlack = 8;
 
-/// Q of an output tile as operands of Sᵀ. 8 rows stay in registers; more are read from
-/// shared memory, in which `fill` puts them.
+/// Q of an output tile as operands of Sᵀ, in shared memory; of 8 rows the operands are kept
+/// in registers.
 template <class Element, int kHeadDim, int kRowTiles>
 struct QueryTile {
   static constexpr bool kInRegisters = kRowTiles == 1;
+  static constexpr int kSteps = kHeadDim / 16;
   using Memory = TileMemory<8 * kRowTiles, kHeadDim>;
-  static constexpr int kBytes = kInRegisters ? 0 : Memory::kBytes;
 
-  std::uint32_t rQ[kInRegisters ? kHeadDim / 16 : 1][2];
+  std::uint32_t rQ[kInRegisters ? kSteps + kSteps % 2 : 1][2];
   const std::byte* sQ = nullptr;
 
-  /// The pair of elements at (row, column) of q, 0 past the rows.
-  [[nodiscard]] static __device__ std::uint32_t pair(const Element* row, int column, bool aligned) {
-    if (aligned) return *reinterpret_cast<const std::uint32_t*>(row + column);
-    const auto* bits = reinterpret_cast<const std::uint16_t*>(row + column);
-    return static_cast<std::uint32_t>(bits[0]) | static_cast<std::uint32_t>(bits[1]) << 16;
-  }
+  /// The pieces of 16 bytes that a lane brings.
+  static constexpr int kAllPieces = 8 * kRowTiles * Memory::kPieces;
+  static constexpr int kLanePieces = (kAllPieces + kLanes - 1) / kLanes;
+  struct Pieces {
+    uint4 piece[kLanePieces];
+  };
 
-  /// With all threads of the block if not in registers.
-  __device__ void load(const Call& call, const Segment& segment, std::byte* memory) {
+  /// Loads the rows, zeros past them; with a whole warp.
+  [[nodiscard]] __device__ static Pieces load(const Call& call, const Segment& segment) {
     const Range32 rows =
         rows_of_block(call, segment.block.q_len, segment.row_block, 8 * kRowTiles);
+    Pieces pieces;
+#pragma unroll
+    for (int n = 0; n < kLanePieces; ++n) {
+      const int row = (lane_id() + n * kLanes) / Memory::kPieces;
+      const int column = (lane_id() + n * kLanes) % Memory::kPieces * 8;
+      pieces.piece[n] = uint4{};
+      if (row < rows.size()) {
+        const QueryPlace place = query_place(call, segment, rows.begin + row);
+        const Element* from =
+            static_cast<const Element*>(call.q.data) + place.offset(call.q) + column;
+        pieces.piece[n] = call.copies_aligned
+                        ? *reinterpret_cast<const uint4*>(from)
+                        : load_unaligned(reinterpret_cast<const std::uint16_t*>(from));
+      }
+    }
+    return pieces;
+  }
+
+  /// Puts what `load` brought into `memory`.
+  __device__ static void store(const Pieces& pieces, std::byte* memory) {
+#pragma unroll
+    for (int n = 0; n < kLanePieces; ++n) {
+      const int i = lane_id() + n * kLanes;
+      if (kAllPieces % kLanes != 0 && i >= kAllPieces) break;
+      *reinterpret_cast<uint4*>(memory + Memory::offset(i / Memory::kPieces,
+                                                        i % Memory::kPieces)) = pieces.piece[n];
+    }
+  }
+
+  /// Takes the rows that `store` put there.
+  __device__ void attach(const std::byte* memory) {
+    sQ = memory;
     if constexpr (kInRegisters) {
-      const int row = lane_id() / 4;
-      const bool valid = row < rows.size();
-      const Element* q = row_of(call, segment, rows.begin + (valid ? row : 0));
+      // Matrices of B: rows 0–7 of columns 0–7, 8–15, … of two steps.
 #pragma unroll
-      for (int k = 0; k < kHeadDim / 16; ++k) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int column = k * 16 + half * 8 + lane_id() % 4 * 2;
-          rQ[k][half] = valid ? pair(q, column, call.copies_aligned) : 0u;
-        }
+      for (int k = 0; k < kSteps; k += 2) {
+        const int piece = min(2 * k + lane_id() / 8, Memory::kPieces - 1);
+        std::uint32_t r[4];
+        load_matrices(sQ + Memory::offset(lane_id() % 8, piece), r);
+        rQ[k][0] = r[0], rQ[k][1] = r[1];
+        rQ[k + 1][0] = r[2], rQ[k + 1][1] = r[3];
       }
-    } else {
-      sQ = memory;
-      constexpr int kPieces = Memory::kPieces;
-      for (int i = static_cast<int>(threadIdx.x); i < 8 * kRowTiles * kPieces;
-           i += static_cast<int>(blockDim.x)) {
-        const int row = i / kPieces;
-        const bool valid = row < rows.size();
-        const Element* q = row_of(call, segment, rows.begin + (valid ? row : 0)) + i % kPieces * 8;
-        uint4 piece{};
-        if (valid) {
-          piece = call.copies_aligned ? *reinterpret_cast<const uint4*>(q)
-                                      : uint4{pair(q, 0, false), pair(q, 2, false),
-                                              pair(q, 4, false), pair(q, 6, false)};
-        }
-        *reinterpret_cast<uint4*>(memory + Memory::offset(row, i % kPieces)) = piece;
-      }
-      __syncthreads();
     }
   }
 
@@ -138,10 +151,14 @@ struct QueryTile {
   }
 
  private:
-  [[nodiscard]] static __device__ const Element* row_of(const Call& call, const Segment& segment,
-                                                        int packed_row) {
-    const QueryPlace place = query_place(call, segment, packed_row);
-    return static_cast<const Element*>(call.q.data) + place.offset(call.q);
+  [[nodiscard]] static __device__ __noinline__ uint4 load_unaligned(const std::uint16_t* from) {
+    std::uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = static_cast<std::uint32_t>(from[2 * i]) |
+                 static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+    }
+    return {pairs[0], pairs[1], pairs[2], pairs[3]};
   }
 };
 
@@ -172,12 +189,12 @@ struct WarpTile {
     }
   }
 
-  /// Takes in keys [first_key, first_key + 16) of the segment, which lie in `stage`.
+  /// Takes in keys [first_key, first_key + 16) of the segment.
   __device__ void take(const Call& call, const Segment& segment,
                        const QueryTile<Element, kHeadDim, kRowTiles>& queries,
-                       const std::byte* stage, int first_key, float scale_log2) {
+                       const ChunkMemory& chunk, int first_key, float scale_log2) {
     float S[kRowTiles][4] = {};  // key lane/4 (+8), row 2·(lane % 4) (+1)
-    scores(S, queries, stage);
+    scores(S, queries, chunk);
     const bool ruled = needs_rules(call, segment, first_key, 8 * kRowTiles);
     if (ruled) {
       apply_rules(call, segment, first_key, S);
@@ -189,15 +206,14 @@ struct WarpTile {
       }
     }
     raise_max(S);
-    const std::byte* sV = stage + KMemory::kBytes;
     // A weight of 0 hides a key from the product unless its value is NaN or infinite.
-    if (ruled && rows_see_different_keys(call) && any_not_finite(sV)) {
+    if (ruled && rows_see_different_keys(call) && any_not_finite(chunk)) {
       weigh(S, true);
-      accumulate_one_by_one(S, sV);
+      accumulate_one_by_one(S, chunk);
       return;
     }
     weigh(S, false);
-    accumulate(S, sV);
+    accumulate(S, chunk);
   }
 
   /// Adds up the lanes' sums; every lane then has those of its rows.
@@ -219,17 +235,24 @@ struct WarpTile {
  private:
   __device__ static void scores(float (&S)[kRowTiles][4],
                                 const QueryTile<Element, kHeadDim, kRowTiles>& queries,
-                                const std::byte* sK) {
+                                const ChunkMemory& chunk) {
     // Matrices of A: keys 0–7, 8–15 of columns 0–7, then of columns 8–15.
     const unsigned lane_offset = KMemory::row_offset(lane_id() % 16) ^ (lane_id() / 16 * 16u);
+    const int panel_bytes = chunk.panel_bytes<KMemory::kPanel>();
+    // Every other product goes to a sum of its own, so that none waits for the one before.
+    float odd[kRowTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       constexpr int kPanelPieces = KMemory::kPanel / 8;
       std::uint32_t rK[4];
-      load_matrices(sK + 2 * k / kPanelPieces * KMemory::kPanelBytes +
+      load_matrices(chunk.k + 2 * k / kPanelPieces * panel_bytes +
                         (lane_offset ^ (2 * k % kPanelPieces * 16u)),
                     rK);
-      queries.multiply(S, rK, k);
+      queries.multiply(kRowTiles == 1 && k % 2 == 1 ? odd : S, rK, k);
+    }
+    if constexpr (kRowTiles == 1) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) S[0][i] += odd[0][i];
     }
   }
 
@@ -279,7 +302,7 @@ struct WarpTile {
     }
   }
 
-  __device__ void accumulate(const float (&P)[kRowTiles][4], const std::byte* sV) {
+  __device__ void accumulate(const float (&P)[kRowTiles][4], const ChunkMemory& chunk) {
     std::uint32_t rP[kRowTiles][2];  // keys 2·(lane % 4) (+8), row lane/4
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
@@ -289,11 +312,12 @@ struct WarpTile {
     // Matrices of A: dims 0–7, 8–15 of keys 0–7, then of keys 8–15.
     const int key = lane_id() % 8 + lane_id() / 16 * 8;
     const unsigned lane_offset = VMemory::row_offset(key) ^ (lane_id() / 8 % 2 * 16u);
+    const int panel_bytes = chunk.panel_bytes<VMemory::kPanel>();
 #pragma unroll
     for (int d = 0; d < kDimTiles; ++d) {
       constexpr int kPanelPieces = VMemory::kPanel / 8;
       std::uint32_t rV[4];
-      load_matrices_transposed(sV + 2 * d / kPanelPieces * VMemory::kPanelBytes +
+      load_matrices_transposed(chunk.v + 2 * d / kPanelPieces * panel_bytes +
                                    (lane_offset ^ (2 * d % kPanelPieces * 16u)),
                                rV);
 #pragma unroll
@@ -303,17 +327,22 @@ struct WarpTile {
     }
   }
 
-  [[nodiscard]] static __device__ bool any_not_finite(const std::byte* sV) {
+  [[nodiscard]] static __device__ bool any_not_finite(const ChunkMemory& chunk) {
+    const int panel_bytes = chunk.panel_bytes<VMemory::kPanel>();
     bool found = false;
-    for (int i = lane_id(); i < VMemory::kBytes / 4; i += kLanes) {
-      found |=
-          TensorCore<Element>::not_finite(reinterpret_cast<const std::uint32_t*>(sV)[i]);
+    for (int i = lane_id(); i < kChunk * VMemory::kPieces; i += kLanes) {
+      const uint4 piece = *reinterpret_cast<const uint4*>(
+          chunk.v + VMemory::offset(i / VMemory::kPieces, i % VMemory::kPieces, panel_bytes));
+      for (const std::uint32_t pair : {piece.x, piece.y, piece.z, piece.w}) {
+        found |= TensorCore<Element>::not_finite(pair);
+      }
     }
     return __any_sync(kAllLanes, found);
   }
 
   /// As `accumulate`, but a key that a row does not see is not multiplied with.
-  __device__ void accumulate_one_by_one(const float (&P)[kRowTiles][4], const std::byte* sV) {
+  __device__ void accumulate_one_by_one(const float (&P)[kRowTiles][4], const ChunkMemory& chunk) {
+    const int panel_bytes = chunk.panel_bytes<VMemory::kPanel>();
     for (int key = 0; key < kChunk; ++key) {
       const int source = key % 8 * 4 + lane_id() % 4;
 #pragma unroll
@@ -328,7 +357,8 @@ struct WarpTile {
           for (int d = 0; d < kDimTiles; ++d) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-              const std::byte* at = sV + VMemory::offset(key, 2 * d + half) + lane_id() / 4 * 2;
+              const std::byte* at =
+                  chunk.v + VMemory::offset(key, 2 * d + half, panel_bytes) + lane_id() / 4 * 2;
               O[t][d][j + 2 * half] +=
                   weight * static_cast<float>(*reinterpret_cast<const Element*>(at));
             }

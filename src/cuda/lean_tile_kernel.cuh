@@ -3,12 +3,20 @@
 // One launch; nobody waits for another block (LeanAttention, arXiv 2405.10480).
 #pragma once
 
+#include "cuda/bulk_kernel.cuh"
 #include "cuda/kernel_table.h"
 #include "cuda/key_rows.cuh"
 #include "cuda/lean_tile.cuh"
 #include "cuda/merge.cuh"
 
 namespace leanattn::cuda {
+
+/// What a warp needs of its segments between their beginning and their end; not kept in
+/// registers, which the tile fills.
+struct alignas(16) WarpNotes {
+  Segment segments[2];  // the one at hand and the one the loader has run ahead to
+  Partners partners;
+};
 
 /// Shared memory of a block: the ring of each warp, then what the block shares.
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
@@ -27,20 +35,33 @@ struct BlockMemory {
     return warps * kRingBytes;
   }
   [[nodiscard]] static constexpr __host__ __device__ int merge(int warps) {
-    return queries(warps) + Queries::kBytes;
+    return queries(warps) + Queries::Memory::kBytes;
   }
   [[nodiscard]] static constexpr __host__ __device__ int line(int warps) {
     return merge(warps) + MergeMemory<kVHeadDim>::bytes(warps);
   }
+  [[nodiscard]] static constexpr __host__ __device__ int notes(int warps) {
+    return line(warps) + static_cast<int>(sizeof(Line) + 15) / 16 * 16;
+  }
   [[nodiscard]] static constexpr __host__ __device__ int bytes(int warps) {
-    return line(warps) + static_cast<int>(sizeof(Line));
+    return notes(warps) + warps * static_cast<int>(sizeof(WarpNotes));
   }
 };
 
-[[nodiscard]] __device__ inline std::int64_t nanoseconds() {
-  std::int64_t time;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
-  return time;
+/// Waits until the oldest of `filled` groups of copies has arrived, for the whole warp.
+template <int kStages>
+__device__ void wait_for_oldest(int filled) {
+  static_assert(kStages <= 4);
+  if (filled == 1) {
+    cute::cp_async_wait<0>();
+  } else if (filled == 2) {
+    cute::cp_async_wait<1>();
+  } else if (filled == 3) {
+    cute::cp_async_wait<2>();
+  } else {
+    cute::cp_async_wait<3>();
+  }
+  __syncwarp();
 }
 
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
@@ -48,7 +69,8 @@ __global__ void __launch_bounds__(256, 1) lean_tile_kernel(const __grid_constant
   using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
   constexpr int kTileM = 8 * kRowTiles;
   extern __shared__ __align__(1024) std::byte memory[];
-  std::byte* ring = memory + warp_id() * Memory::kRingBytes;
+  const int warp = warp_id();
+  std::byte* ring = memory + warp * Memory::kRingBytes;
   Line& line = *reinterpret_cast<Line*>(memory + Memory::line(num_warps()));
   if (call.timeline != nullptr && threadIdx.x == 0) {
     call.timeline[2 * blockIdx.x] = nanoseconds();
@@ -60,37 +82,75 @@ __global__ void __launch_bounds__(256, 1) lean_tile_kernel(const __grid_constant
   }
   const int worker = static_cast<int>(blockIdx.x);
   Cursor cursor(call, kTileM, line, worker);
-  ChunkLoader<Element, kHeadDim, kVHeadDim> loader(call, cursor, warp_id(), num_warps());
-#pragma unroll
-  for (int stage = 0; stage < Memory::kStages; ++stage) {
-    loader.issue(ring + stage * Memory::Loader::kStageBytes);
-  }
-  wait_for_call_ahead();
-  write_empty_blocks<Element, kVHeadDim>(call, kTileM);
-
-  const float scale_log2 = call.scale * kLog2E;
+  const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
+  ChunkLoader<Element, kHeadDim, kVHeadDim> loader(call, warp);
   QueryTile<Element, kHeadDim, kRowTiles> queries;
   WarpTile<Element, kHeadDim, kVHeadDim, kRowTiles> tile;
-  int stage = 0;
-  while (!cursor.done()) {
-    const Segment segment = cursor.next();
-    queries.load(call, segment, memory + Memory::queries(num_warps()));
-    tile.clear();
-    for (int key = segment.keys.begin / kChunk * kChunk + warp_id() * kChunk;
-         key < segment.keys.end; key += num_warps() * kChunk) {
-      std::byte* at = ring + stage * Memory::Loader::kStageBytes;
-      cute::cp_async_wait<Memory::kStages - 1>();
-      __syncwarp();
-      tile.take(call, segment, queries, at, key, scale_log2);
-      __syncwarp();
-      loader.issue(at);
+  const float scale_log2 = call.scale * kLog2E;
+
+  // The loader runs ahead of the tile, into the next segment. A step per turn of one loop
+  // keeps the code small, which an SM fetches from memory as it fetches the keys.
+  WarpNotes& notes = reinterpret_cast<WarpNotes*>(memory + Memory::notes(num_warps()))[warp];
+  int slot = 0;  // of the segment at hand
+  bool is_open = false, is_ahead = false;
+  int end = 0;
+  int key = 0;
+  int filled = 0;  // stages of the ring
+  int stage = 0;   // the next to be filled
+#pragma unroll 1
+  for (;;) {
+#pragma unroll 1
+    while (filled < Memory::kStages) {
+      if (!loader.has_chunk()) {
+        if (is_ahead || cursor.done()) break;
+        const Segment ahead = cursor.next();
+        notes.segments[slot ^ 1] = ahead;  // every lane the same
+        is_ahead = true;
+        loader.begin(ahead);
+        continue;
+      }
+      loader.issue(ring + stage * Memory::Loader::kStageBytes);
       stage = stage + 1 == Memory::kStages ? 0 : stage + 1;
+      ++filled;
     }
-    if (cursor.done()) let_next_call_start();
-    tile.finish();
-    finish_segment<Element, kVHeadDim, kRowTiles>(
-        call, cursor, segment, tile, memory + Memory::merge(num_warps()), worker);
+    if (!is_open) {
+      wait_for_call_ahead();
+      if (!is_ahead) break;
+      slot ^= 1;
+      __syncwarp();
+      const Segment& segment = notes.segments[slot];
+      is_ahead = false;
+      is_open = true;
+      end = segment.keys.end;
+      key = segment.keys.begin / kChunk * kChunk + warp * kChunk;
+      std::byte* sQ = memory + Memory::queries(num_warps());
+      sync_warps(num_warps());  // all have read what lay there before
+      if (warp == 0) queries.store(queries.load(call, segment), sQ);
+      sync_warps(num_warps());
+      queries.attach(sQ);
+      tile.clear();
+      if (!segment.whole()) notes.partners = Partners(call, cursor, segment, worker);
+    } else if (key < end) {
+      wait_for_oldest<Memory::kStages>(filled);
+      int oldest = stage - filled;
+      if (oldest < 0) oldest += Memory::kStages;
+      std::byte* at = ring + oldest * Memory::Loader::kStageBytes;
+      tile.take(call, notes.segments[slot], queries, {at, at + Memory::Loader::kKBytes}, key,
+                scale_log2);
+      __syncwarp();
+      --filled;
+      key += num_warps() * kChunk;
+    } else {
+      if (!is_ahead && cursor.done()) let_next_call_start();
+      tile.finish();
+      __syncwarp();
+      finish_segment<Element, kVHeadDim, kRowTiles>(
+          call, notes.segments[slot], notes.partners, tile, memory + Memory::merge(num_warps()), warp,
+          num_warps());
+      is_open = false;
+    }
   }
+  if (maybe_empty_blocks && warp == 0) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
   if (call.timeline != nullptr && threadIdx.x == 0) {
     call.timeline[2 * blockIdx.x + 1] = nanoseconds();
   }
@@ -109,22 +169,24 @@ __global__ void __launch_bounds__(256) combine_kernel(const __grid_constant__ Ca
   segment.sequence = row_block / call.blocks_per_sequence;
   segment.row_block = row_block % call.blocks_per_sequence;
   segment.kv_head = index % call.num_kv_heads;
-  const int lean_tiles = lean_tiles_of_keys(segment.block.keys, call.tile_n).size();
+  const int lean_tiles = num_lean_tiles(call, segment.block);
+  const int splits = call.num_splits.value();
   if (lean_tiles == 0) return;  // written already
   const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, kTileM).size();
   // The first worker of those whose share is the whole tile wrote it.
-  const int owner = share_of(lean_tiles, call.num_splits, 0);
-  if (share_of(lean_tiles, call.num_splits, lean_tiles - 1) == owner) return;
-  const auto slot = [&](int split) { return index * std::int64_t{call.num_splits} + split; };
+  const int owner = share_of(lean_tiles, splits, 0);
+  if (share_of(lean_tiles, splits, lean_tiles - 1) == owner) return;
+  const auto slot = [&](int split) { return std::int64_t{index} * splits + split; };
   const auto empty = [&](int split) {
     return even_share(lean_tiles, call.num_splits, split).empty();
   };
+  const int warp = warp_id();
   for (int t = 0; 8 * t < rows; ++t) {
-    for (int i = warp_id(); i < slices_of_rows<kVHeadDim>(t, rows); i += num_warps()) {
+    for (int i = warp; i < slices_of_rows<kVHeadDim>(t, rows); i += num_warps()) {
       const int slice = t * PositionPlace<kVHeadDim>::kSlices + i;
       const PositionPlace<kVHeadDim> at(slice, rows);
-      const Position position = merge_positions(
-          call.num_splits,
+      const Position position = merge_positions<8>(
+          splits,
           [&](int split) {
             return empty(split) ? SoftmaxState{} : SlicePlace(call, slot(split), slice).state();
           },
@@ -154,6 +216,13 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
       &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
   row.combine = reinterpret_cast<const void*>(&combine_kernel<Element, kVHeadDim, kRowTiles>);
   row.shared_bytes = &Memory::bytes;
+  using Bulk = BulkMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
+  row.bulk_kernel =
+      reinterpret_cast<const void*>(&bulk_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
+  row.bulk_shared_bytes = Bulk::kBytes;
+  row.bulk_threads = Bulk::kThreads;
+  row.bulk_keys = Bulk::kKeys;
+  static_assert(Bulk::kBytes <= kMostSharedBytes);
   row.most_warps = Memory::bytes(8) <= kMostSharedBytes ? 8 : 4;
   return row;
 }

@@ -62,7 +62,8 @@ void set_tensors(Call& call, const Problem& problem, const Arguments& arguments)
   call.lengths = indices_of(arguments.lengths);
   if (problem.ragged_q) call.q_offsets = indices_of(arguments.q_offsets);
   call.layout = problem.layout;
-  call.page_size = static_cast<std::int32_t>(std::max<std::int64_t>(problem.page_size, 1));
+  call.page_size =
+      Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(problem.page_size, 1)));
   call.page_table =
       indices_of(problem.layout == KvLayout::kPagedDense ? kv.page_table : kv.page_ids);
   call.page_indptr = indices_of(kv.page_indptr);
@@ -90,22 +91,24 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   call.window = window_of(problem.rules.window);
   call.max_kv_len = int32(problem.max_kv_len);
   call.max_q_len = int32(problem.max_q_len);
-  call.group = int32(problem.group_size());
-  call.num_kv_heads = int32(problem.num_kv_heads);
-  call.num_row_blocks = int32(num_row_blocks(plan));
-  call.blocks_per_sequence = int32(
-      std::max<std::int64_t>(1, ceil_div(problem.packed_rows(problem.max_q_len),
-                                         plan.kernel.tile_m)));
-  call.tile_n = int32(plan.tile_n);
+  call.group = Divisor(int32(problem.group_size()));
+  call.num_kv_heads = Divisor(int32(problem.num_kv_heads));
+  call.num_row_blocks = int32(num_row_blocks(problem, plan.kernel));
+  call.blocks_per_sequence = Divisor(int32(std::max<std::int64_t>(
+      1, ceil_div(problem.packed_rows(problem.max_q_len), plan.kernel.tile_m))));
+  call.tile_n = Divisor(int32(plan.tile_n));
   call.num_slices = int32(layout.num_slices);
-  call.num_workers = int32(plan.partition.num_workers);
-  call.num_splits = int32(plan.partition.num_splits);
+  const std::int64_t lines = num_lines(plan.partition.order, problem.num_kv_heads);
+  call.num_lines = Divisor(int32(lines));
+  call.shares_of_line =
+      Divisor(int32(std::max<std::int64_t>(1, plan.partition.num_workers / lines)));
+  call.num_splits = Divisor(int32(plan.partition.num_splits));
   call.kind = plan.partition.kind;
-  call.order = plan.partition.order;
   call.batch_invariant = plan.batch_invariant;
   call.float_out = problem.out_type == ElementType::kFloat32;
   call.has_score_rules = problem.rules.softcap > 0 || problem.has_alibi || problem.has_bias ||
                          problem.has_tree_mask;
+  call.one_query_sees_all = !problem.ragged_q && problem.max_q_len == 1 && call.window.left < 0;
   call.reads_early = stream.overlap == Overlap::kCache;
   return call;
 }

@@ -12,29 +12,27 @@
 
 namespace leanattn::cuda {
 
-/// Partials that are loaded before the first is used.
-inline constexpr int kMergeWidth = 8;
-
-/// Merges position(0), …, position(count − 1) in this order, kMergeWidth at a time.
-/// `state(i)` is cheap to ask for twice; `out(i)` is read only if it weighs anything.
-template <class State, class Out>
+/// Merges positions 0 to count − 1, in this order, kWidth at a time: as many loads are in
+/// flight.
+template <int kWidth, class State, class Out>
 [[nodiscard]] __device__ Position merge_positions(int count, const State& state, const Out& out) {
   Position merged;
-  for (int first = 0; first < count; first += kMergeWidth) {
-    SoftmaxState states[kMergeWidth];
-    float4 outs[kMergeWidth];
+#pragma unroll 1
+  for (int first = 0; first < count; first += kWidth) {
+    SoftmaxState states[kWidth];
+    float4 outs[kWidth];
 #pragma unroll
-    for (int i = 0; i < kMergeWidth; ++i) {
+    for (int i = 0; i < kWidth; ++i) {
       if (first + i < count) {
         states[i] = state(first + i);
         outs[i] = out(first + i);
       }
     }
-    float scales[kMergeWidth];
+    float scales[kWidth];
     Position batch;
     batch.state = merge_all(states, scales);
 #pragma unroll
-    for (int i = 0; i < kMergeWidth; ++i) {
+    for (int i = 0; i < kWidth; ++i) {
       if (scales[i] == 0.0f) continue;
       batch.out.x += outs[i].x * scales[i];
       batch.out.y += outs[i].y * scales[i];
@@ -105,12 +103,15 @@ struct Partners {
   std::int64_t mine = 0;
   std::int64_t counter = 0;
 
+  Partners() = default;
   __device__ Partners(const Call& call, const Cursor& cursor, const Segment& segment,
                       int worker) {
-    const int index = (segment.sequence * call.blocks_per_sequence + segment.row_block) *
-                          call.num_kv_heads + segment.kv_head;
     if (call.batch_invariant) {  // a slot for every LeanTile of every output tile
-      const std::int64_t per_tile = ceil_div_int(call.max_kv_len, call.tile_n);
+      const int index =
+          (segment.sequence * call.blocks_per_sequence.value() + segment.row_block) *
+              call.num_kv_heads.value() +
+          segment.kv_head;
+      const std::int64_t per_tile = (call.max_kv_len - 1) / call.tile_n + 1;
       count = segment.tile.size();
       first = index * per_tile;
       second = first + 1;
@@ -127,8 +128,8 @@ struct Partners {
     // segment begins it.
     const int owner = cursor.worker_of(segment.tile.begin);
     const int finisher = cursor.worker_of(segment.tile.end - 1);
-    const int turn = call.order == Order::kHeadSynchronous ? call.num_kv_heads : 1;
-    count = (finisher - owner) / turn + 1;
+    const int turn = call.num_lines.value();
+    count = (finisher - owner) / call.num_lines + 1;
     first = 2 * owner + 1;
     second = 2 * (owner + turn);
     step = 2 * turn;
@@ -143,7 +144,7 @@ struct Partners {
 /// Merges all partials of a slice.
 [[nodiscard]] __device__ inline Position merge_slice(const Call& call, const Partners& partners,
                                                      int slice) {
-  return merge_positions(
+  return merge_positions<16>(
       partners.count, [&](int i) { return SlicePlace(call, partners.slot(i), slice).state(); },
       [&](int i) { return SlicePlace(call, partners.slot(i), slice).out(); });
 }
@@ -154,25 +155,29 @@ struct MergeMemory {
   static constexpr int kRowFloats = kVHeadDim + 4;  // rows begin in different banks
   static constexpr int kWarpFloats = 8 * kRowFloats;
 
+  int warp;        // this one
+  int warps;
   float2* states;  // [warps][8]
   float* outs;     // [warps][8][kRowFloats]
 
   [[nodiscard]] static constexpr __host__ __device__ int bytes(int warps) {
     return warps * (8 * 8 + kWarpFloats * 4);
   }
-  __device__ explicit MergeMemory(std::byte* memory)
-      : states(reinterpret_cast<float2*>(memory)),
-        outs(reinterpret_cast<float*>(memory + num_warps() * 64)) {}
+  __device__ MergeMemory(std::byte* memory, int warp_index, int num_warps)
+      : warp(warp_index),
+        warps(num_warps),
+        states(reinterpret_cast<float2*>(memory)),
+        outs(reinterpret_cast<float*>(memory + num_warps * 64)) {}
 
   template <class Tile>
   __device__ void put(const Tile& tile, int row_tile, int num_rows) const {
     const int row = lane_id() % 4 * 2;
-    float* to = outs + warp_id() * kWarpFloats;
+    float* to = outs + warp * kWarpFloats;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       if (row + j >= num_rows) break;
       if (lane_id() < 4) {
-        states[warp_id() * 8 + row + j] = {tile.max[row_tile][j], tile.sum[row_tile][j]};
+        states[warp * 8 + row + j] = {tile.max[row_tile][j], tile.sum[row_tile][j]};
       }
 #pragma unroll
       for (int d = 0; d < Tile::kDimTiles; ++d) {
@@ -185,36 +190,36 @@ struct MergeMemory {
 
   /// What all warps have for a position.
   [[nodiscard]] __device__ Position merged(int row, int dim) const {
-    return merge_positions(
-        num_warps(),
-        [&](int warp) {
-          const float2 state = states[warp * 8 + row];
+    return merge_positions<8>(
+        warps,
+        [&](int i) {
+          const float2 state = states[i * 8 + row];
           return SoftmaxState{state.x, state.y};
         },
-        [&](int warp) {
-          return *reinterpret_cast<const float4*>(outs + warp * kWarpFloats + row * kRowFloats +
+        [&](int i) {
+          return *reinterpret_cast<const float4*>(outs + i * kWarpFloats + row * kRowFloats +
                                                   dim);
         });
   }
 };
 
-/// The end of a segment, with all threads of the block: merges the warps and writes the
+/// The end of a segment, with all `warps` that have a tile: merges the warps and writes the
 /// output, or publishes a partial and merges them all if it is the last.
 template <class Element, int kVHeadDim, int kRowTiles, class Tile>
-__device__ void finish_segment(const Call& call, const Cursor& cursor, const Segment& segment,
-                               const Tile& tile, std::byte* memory, int worker) {
+__device__ void finish_segment(const Call& call, const Segment& segment,
+                               const Partners& partners, const Tile& tile, std::byte* memory,
+                               int warp, int warps) {
   using Place = PositionPlace<kVHeadDim>;
   constexpr int kTileM = 8 * kRowTiles;
-  const MergeMemory<kVHeadDim> merge_memory(memory);
+  const MergeMemory<kVHeadDim> merge_memory(memory, warp, warps);
   const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, kTileM).size();
-  const Partners partners(call, cursor, segment, worker);
 #pragma unroll
   for (int t = 0; t < kRowTiles; ++t) {
     if (8 * t >= rows) break;
-    __syncthreads();  // all have read what lay there before
+    sync_warps(warps);  // all have read what lay there before
     merge_memory.put(tile, t, rows - 8 * t);
-    __syncthreads();
-    for (int i = warp_id(); i < slices_of_rows<kVHeadDim>(t, rows); i += num_warps()) {
+    sync_warps(warps);
+    for (int i = warp; i < slices_of_rows<kVHeadDim>(t, rows); i += warps) {
       const int slice = t * Place::kSlices + i;
       const Place at(slice, rows);
       Position position;

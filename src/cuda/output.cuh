@@ -89,25 +89,24 @@ __device__ void write_position(const Call& call, const Segment& segment, int til
 }
 
 /// Writes the rows of row blocks in which no row sees a key. They have no LeanTile, hence
-/// no worker: all warps of the grid share them.
+/// no worker: one warp of every block takes its part of them.
 template <class Element, int kVHeadDim>
-__device__ void write_empty_blocks(const Call& call, int tile_m) {
-  const int num_blocks = static_cast<int>(gridDim.x);
-  const int warp = warp_id() * num_blocks + static_cast<int>(blockIdx.x);
-  const int num_all_warps = num_blocks * num_warps();
-  for (int first = warp; first < call.num_row_blocks; first += num_all_warps * kLanes) {
-    const int mine = first + lane_id() * num_all_warps;
+__device__ __noinline__ void write_empty_blocks(const Call& call, int tile_m) {
+  const int step = static_cast<int>(gridDim.x);
+  for (int first = static_cast<int>(blockIdx.x); first < call.num_row_blocks;
+       first += step * kLanes) {
+    const int mine = first + lane_id() * step;
     bool empty = false;
     if (mine < call.num_row_blocks) empty = row_block_of(call, mine, tile_m).keys.empty();
     for (unsigned left = __ballot_sync(kAllLanes, empty); left != 0; left &= left - 1) {
-      const int row_block = first + (__ffs(static_cast<int>(left)) - 1) * num_all_warps;
+      const int row_block = first + (__ffs(static_cast<int>(left)) - 1) * step;
       Segment segment;
       segment.block = row_block_of(call, row_block, tile_m);
       segment.sequence = row_block / call.blocks_per_sequence;
       segment.row_block = row_block % call.blocks_per_sequence;
       const int rows =
           rows_of_block(call, segment.block.q_len, segment.row_block, tile_m).size();
-      for (segment.kv_head = 0; segment.kv_head < call.num_kv_heads; ++segment.kv_head) {
+      for (segment.kv_head = 0; segment.kv_head < call.num_kv_heads.value(); ++segment.kv_head) {
         for (int row_tile = 0; 8 * row_tile < rows; ++row_tile) {
           for (int slice = 0; slice < slices_of_rows<kVHeadDim>(row_tile, rows); ++slice) {
             const PositionPlace<kVHeadDim> at(

@@ -38,7 +38,7 @@ struct QueryPlace {
   const int query = packed_row / call.group;
   const bool ragged = call.q_offsets.data != nullptr;
   return {ragged ? 0 : segment.sequence, segment.block.first_query + query,
-          segment.kv_head * call.group + packed_row - query * call.group};
+          segment.kv_head * call.group.value() + packed_row - query * call.group.value()};
 }
 
 /// Whether the rows of an output tile can see different keys.
@@ -57,8 +57,8 @@ struct QueryPlace {
   const int position = segment.block.kv_len - segment.block.q_len;
   const int first = position + rows.begin / call.group;
   const int last = position + (rows.end - 1) / call.group;
-  const std::int64_t end = visible_keys(call.window, first, first, segment.block.kv_len).end;
-  const std::int64_t begin = visible_keys(call.window, last, last, segment.block.kv_len).begin;
+  const int end = visible_keys(call.window, first, first, segment.block.kv_len).end;
+  const int begin = visible_keys(call.window, last, last, segment.block.kv_len).begin;
   return first_key < begin || first_key + 16 > end;
 }
 
@@ -78,7 +78,8 @@ struct RowRules {
   rules.real = row < rows.size();
   const int packed = rows.begin + (rules.real ? row : 0);
   rules.query = packed / call.group;
-  rules.q_head = segment.kv_head * call.group + packed - rules.query * call.group;
+  rules.q_head =
+      segment.kv_head * call.group.value() + packed - rules.query * call.group.value();
   rules.position = segment.block.kv_len - segment.block.q_len + rules.query;
   if (call.alibi.data != nullptr) {
     rules.slope =
@@ -93,12 +94,14 @@ struct RowRules {
 }
 
 /// The natural score of `key` for a row with natural score `s` so far; −∞ if hidden.
-[[nodiscard]] __device__ inline float score_with_rules(const Call& call, const Segment& segment,
-                                                       const RowRules& row, int key, float s) {
+/// `node` is the key's place in the tree.
+[[nodiscard]] static __device__ __noinline__ float score_with_rules(const Call& call, int sequence,
+                                                             const RowRules row, int key, int node,
+                                                             float s) {
   if (call.softcap > 0) s = call.softcap * tanh_of(s / call.softcap);
   s -= row.slope * static_cast<float>(row.position - key);
   if (call.bias.data != nullptr) {
-    const std::int64_t i = segment.sequence * call.bias.strides[0] +
+    const std::int64_t i = sequence * call.bias.strides[0] +
                            row.q_head * call.bias.strides[1] + row.query * call.bias.strides[2] +
                            key * call.bias.strides[3];
     if (call.bias.type == ElementType::kBool) {
@@ -110,9 +113,8 @@ struct RowRules {
       s += added;
     }
   }
-  const int node = key - (segment.block.kv_len - segment.block.q_len);
   if (call.tree.data != nullptr && node >= 0) {
-    const std::int64_t i = segment.sequence * call.tree.strides[0] +
+    const std::int64_t i = sequence * call.tree.strides[0] +
                            row.query * call.tree.strides[1] + node * call.tree.strides[2];
     if (static_cast<const std::uint8_t*>(call.tree.data)[i] == 0) return minus_infinity();
   }
@@ -124,12 +126,20 @@ struct RowRules {
 template <int kRowTiles>
 __device__ void apply_rules(const Call& call, const Segment& segment, int first_key,
                                          float (&S)[kRowTiles][4]) {
+  // A lane finds the rules of one row, and the others ask it.
+  const RowRules mine = row_rules(call, segment, lane_id(), 8 * kRowTiles);
+  const int newest = segment.block.kv_len - segment.block.q_len;
 #pragma unroll
   for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const RowRules row =
-          row_rules(call, segment, 8 * t + lane_id() % 4 * 2 + j, 8 * kRowTiles);
+      const int lane = 8 * t + lane_id() % 4 * 2 + j;
+      RowRules row;
+      row.query = shuffle(mine.query, lane);
+      row.q_head = shuffle(mine.q_head, lane);
+      row.position = shuffle(mine.position, lane);
+      row.slope = shuffle(mine.slope, lane);
+      row.real = shuffle(static_cast<int>(mine.real), lane) != 0;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float& s = S[t][j + 2 * half];
@@ -139,7 +149,8 @@ __device__ void apply_rules(const Call& call, const Segment& segment, int first_
         if (!visible) {
           s = minus_infinity();
         } else if (call.has_score_rules) {
-          s = score_with_rules(call, segment, row, key, s * call.scale) * kLog2E;
+          s = score_with_rules(call, segment.sequence, row, key, key - newest, s * call.scale) *
+              kLog2E;
         } else {
           s *= call.scale * kLog2E;
         }

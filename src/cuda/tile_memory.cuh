@@ -32,11 +32,26 @@ struct TileMemory {
   [[nodiscard]] __device__ static unsigned row_offset(int row) {
     return static_cast<unsigned>(Swizzle::apply(row * kPanel * 2));
   }
-  /// Byte offset of a piece.
-  [[nodiscard]] __device__ static unsigned offset(int row, int piece) {
+  /// Byte offset of a piece, of panels `panel_bytes` apart.
+  [[nodiscard]] __device__ static unsigned offset(int row, int piece,
+                                                  int panel_bytes = kPanelBytes) {
     constexpr int kPanelPieces = kPanel / 8;
-    return static_cast<unsigned>(piece / kPanelPieces * kPanelBytes) +
+    return static_cast<unsigned>(piece / kPanelPieces * panel_bytes) +
            (row_offset(row) ^ static_cast<unsigned>(piece % kPanelPieces * 16));
+  }
+};
+
+/// 16 rows of K and of V in shared memory. Their panels are those of a TileMemory<16, dim>,
+/// or lie further apart where more rows were copied at once.
+struct ChunkMemory {
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+  int rows_together = kChunk;  // rows of a panel
+
+  /// Bytes from a panel of `kWidth` elements to the next.
+  template <int kWidth>
+  [[nodiscard]] __device__ int panel_bytes() const {
+    return rows_together * kWidth * 2;
   }
 };
 

@@ -11,6 +11,7 @@ namespace leanattn::cuda {
 
 /// Warps of a thread block, thread blocks of an SM, keys of a LeanTile.
 struct LaunchShape {
+  bool bulk_copies = true;  // where the device and the cache allow them
   int warps = 8;
   int blocks_per_sm = 1;
   int tile_n = 128;

@@ -7,9 +7,8 @@
 
 namespace leanattn::cuda {
 
-std::int64_t num_row_blocks(const Plan& plan) {
-  const Problem& problem = plan.problem;
-  return problem.batch * ceil_div(problem.packed_rows(problem.max_q_len), plan.kernel.tile_m);
+std::int64_t num_row_blocks(const Problem& problem, const Kernel& kernel) {
+  return problem.batch * ceil_div(problem.packed_rows(problem.max_q_len), kernel.tile_m);
 }
 
 Workspace workspace_of(const Plan& plan) {
@@ -20,7 +19,7 @@ Workspace workspace_of(const Plan& plan) {
   Workspace workspace;
   workspace.num_slices = rows / 8 * num_slices_of(1, static_cast<int>(problem.v_head_dim)) +
                          ceil_div(rows % 8 * quads, 32);
-  const std::int64_t tiles = num_row_blocks(plan) * problem.num_kv_heads;
+  const std::int64_t tiles = num_row_blocks(problem, plan.kernel) * problem.num_kv_heads;
   const bool counts = plan.batch_invariant || plan.partition.kind == PartitionKind::kStreamK;
   workspace.num_counters =
       counts ? workspace.num_slices * (plan.batch_invariant ? tiles : plan.partition.num_workers)

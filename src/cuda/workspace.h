@@ -18,6 +18,6 @@ struct Workspace {
 [[nodiscard]] Workspace workspace_of(const Plan& plan);
 
 /// Row blocks that a kernel counts: of all sequences as many as the longest has.
-[[nodiscard]] std::int64_t num_row_blocks(const Plan& plan);
+[[nodiscard]] std::int64_t num_row_blocks(const Problem& problem, const Kernel& kernel);
 
 }  // namespace leanattn::cuda

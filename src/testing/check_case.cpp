@@ -103,6 +103,8 @@ std::string run_guarded(const Case& problem, const Plan& plan) {
   };
   run_once();
   if (plan.backend->device_kind() == Device::Kind::kDevice) {
+    const std::string wrong = wrong_around(problem, on_device, workspace);
+    if (!wrong.empty()) return wrong;
     // The workspace must have been left as a run needs it.
     const std::vector<std::byte> first = output_bytes(problem);
     run_once();

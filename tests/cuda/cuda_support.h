@@ -107,6 +107,14 @@ class CudaTest : public ::testing::Test {
   void SetUp() override {
     const std::string unavailable = cuda().unavailable();
     if (!unavailable.empty()) GTEST_SKIP() << unavailable;
+    // A build may have few of the kernels; these tests use one.
+    Problem problem;
+    problem.num_q_heads = problem.num_kv_heads = 1;
+    problem.head_dim = problem.v_head_dim = 128;
+    problem.q_type = problem.k_type = problem.v_type = problem.out_type = ElementType::kBFloat16;
+    problem.device = {Device::Kind::kDevice, 0};
+    const Support support = cuda().supports(problem);
+    if (!support) GTEST_SKIP() << support.why_not;
   }
 };
 

@@ -51,9 +51,8 @@ TEST_F(Errors, HostTensorsGivenToTheDevice) {
     Arguments changed = call.arguments();
     change(changed);
     call.poison(stream);
-    expect_refused<TypeMismatch>(
-        [&] { run(made, changed, workspace.bytes(), stream.view()); },
-        {name, "host memory", "device 0"});
+    expect_refused<TypeMismatch>([&] { run(made, changed, workspace.bytes(), stream.view()); },
+                                 {name, "host memory", "device 0"});
     expect_unwritten(call, stream);
   };
   refuses("q", [](Arguments& a) { a.q.device = {}; });

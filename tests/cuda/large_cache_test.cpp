@@ -28,8 +28,8 @@ class LargeCaches : public CudaTest {
     for (std::int64_t i = 0; i < count; ++i) {
       store_float(ones.data(), ElementType::kBFloat16, i, 1.0f);
     }
-    check_cuda(
-        cudaMemcpy(cache_.data() + first * 2, ones.data(), ones.size() * 2, cudaMemcpyHostToDevice));
+    check_cuda(cudaMemcpy(cache_.data() + first * 2, ones.data(), ones.size() * 2,
+                          cudaMemcpyHostToDevice));
     check_cuda(cudaDeviceSynchronize());
   }
 
@@ -82,8 +82,7 @@ TEST_F(LargeCaches, ThePageBehind) {
   KvView kv;
   kv.layout = KvLayout::kPagedDense;
   kv.k = view({kPages, kPageSize, 1, kDim}, {kPageElements, kDim, kDim, 1});
-  kv.page_table =
-      on_device(index_table(reinterpret_cast<const std::int32_t*>(table.data()), 1, 1));
+  kv.page_table = on_device(index_table(reinterpret_cast<const std::int32_t*>(table.data()), 1, 1));
   expect_ones(kv, {kPageSize}, std::log(static_cast<double>(kPageSize)));
 }
 

@@ -49,8 +49,8 @@ TEST_F(ManySequences, InOneCallWithManyZeroLengths) {
   call.kv.layout = KvLayout::kPagedDense;
   call.kv.k = device_view<4, const void*>(cache.data(), {kWidth, kPageSize, kKvHeads, kDim});
   call.kv.v = call.kv.k;
-  call.kv.page_table = on_device(
-      index_table(reinterpret_cast<const std::int32_t*>(table.data()), kBatch, kWidth));
+  call.kv.page_table =
+      on_device(index_table(reinterpret_cast<const std::int32_t*>(table.data()), kBatch, kWidth));
   for (const PlanOptions& options : cuda_plans()) {
     const Plan made = plan(problem_of(call), options);
     const Workspace workspace(made, stream);
@@ -60,7 +60,8 @@ TEST_F(ManySequences, InOneCallWithManyZeroLengths) {
     const auto lse = small.lse().content<float>(stream.get());
     const std::size_t row = out.size() / kBatch;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const float value = load_float(out.data(), ElementType::kBFloat16, static_cast<std::int64_t>(i));
+      const float value =
+          load_float(out.data(), ElementType::kBFloat16, static_cast<std::int64_t>(i));
       ASSERT_EQ(value, lengths[i / row] > 0 ? 1 : 0) << "sequence " << i / row << explain(made);
     }
     for (std::size_t i = 0; i < lse.size(); ++i) {

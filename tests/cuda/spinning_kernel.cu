@@ -1,6 +1,6 @@
-#include "spinning_kernel.h"
-
 #include <stdexcept>
+
+#include "spinning_kernel.h"
 
 namespace leanattn::testing {
 namespace {
@@ -35,7 +35,8 @@ SpinningKernel::SpinningKernel() {
   check_cuda_call(cudaGetDevice(&device));
   check_cuda_call(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device));
   check_cuda_call(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  check_cuda_call(cudaHostAlloc(reinterpret_cast<void**>(&stop_), sizeof(int), cudaHostAllocMapped));
+  check_cuda_call(
+      cudaHostAlloc(reinterpret_cast<void**>(&stop_), sizeof(int), cudaHostAllocMapped));
   check_cuda_call(cudaMalloc(reinterpret_cast<void**>(&result_),
                              static_cast<std::size_t>(num_sms) * kThreads * sizeof(float)));
   *stop_ = 0;

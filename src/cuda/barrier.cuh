@@ -1,0 +1,62 @@
+// Transaction barriers (PTX mbarrier) and the rings that they guard.
+#pragma once
+
+#include <cstdint>
+
+namespace leanattn::cuda {
+
+/// A barrier in shared memory whose phases follow each other: one is complete when all
+/// have arrived, and with them the bytes that were announced.
+class Barrier {
+ public:
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals)
+                 : "memory");
+  }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
+  }
+  __device__ void arrive_and_expect(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
+                 "r"(bytes)
+                 : "memory");
+  }
+  /// Waits until the phase of `parity` is complete.
+  __device__ void wait(unsigned parity) {
+    unsigned done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{\n"
+          ".reg .pred complete;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, complete;\n"
+          "}\n"
+          : "=r"(done)
+          : "r"(address()), "r"(parity)
+          : "memory");
+    }
+  }
+  [[nodiscard]] __device__ std::uint64_t* word() { return &word_; }
+
+ private:
+  [[nodiscard]] __device__ unsigned address() const {
+    return static_cast<unsigned>(__cvta_generic_to_shared(&word_));
+  }
+  std::uint64_t word_;
+};
+
+/// A place in a ring of kSize, and the parity of its current round.
+template <int kSize>
+struct RingPlace {
+  int index = 0;
+  unsigned parity = 0;
+
+  __device__ void advance() {
+    if (++index == kSize) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace leanattn::cuda
