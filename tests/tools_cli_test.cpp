@@ -74,9 +74,19 @@ TEST(CommandLine, BadUseIsOneLineAndStatus2) {
   }
 }
 
+// Whether or not there is a device.
+TEST(CommandLine, TuneRefusesAtOnce) {
+  for (const char* arguments : {"tune --seconds 0", "tune --output /nonexistent/folder/file"}) {
+    const Ran ran = leanattn(arguments);
+    EXPECT_EQ(ran.status, 2) << arguments;
+    EXPECT_EQ(ran.err.rfind("leanattn: ", 0), 0u) << ran.err;
+    EXPECT_EQ(ran.out, "") << arguments;
+  }
+}
+
 TEST(CommandLine, HelpTeaches) {
   EXPECT_EQ(leanattn("--version").out.rfind("leanattn ", 0), 0u);
-  for (const char* command : {"", "info", "run", "verify", "plan", "bench"}) {
+  for (const char* command : {"", "info", "run", "verify", "plan", "bench", "tune"}) {
     const Ran ran = leanattn(std::string(command) + " --help");
     EXPECT_EQ(ran.status, 0) << command;
     EXPECT_TRUE(contains(ran.out, "Examples:")) << command;

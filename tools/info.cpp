@@ -33,7 +33,7 @@ Examples:
   leanattn info
   LEANATTN_ISA=avx2 leanattn info --json)";
 
-constexpr std::string_view kEnvironment[] = {"LEANATTN_BACKEND", "LEANATTN_ISA"};
+constexpr std::string_view kEnvironment[] = {"LEANATTN_BACKEND", "LEANATTN_ISA", "LEANATTN_TUNING"};
 
 struct Measured {
   int num_threads = 1;

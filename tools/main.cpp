@@ -23,10 +23,12 @@ constexpr const char* kExamples = R"(Examples:
   leanattn plan --context 64k,1k,1k --svg plan.svg     the same as a picture
   leanattn verify --cases 1000                     random problems against the reference
   leanattn bench --quick                           the three partitions on this machine
+  leanattn tune                                    how this GPU's kernels are best launched
 
 Environment:
   LEANATTN_BACKEND   the backend that "auto" means (leanattn info lists them)
   LEANATTN_ISA       the widest instruction set the cpu backend may use
+  LEANATTN_TUNING    the file by which the cuda backend launches its kernels (leanattn tune)
   NO_COLOR           no colours
 
 Exit status: 0 fine, 1 an answer was wrong, 2 bad use or an error.
@@ -62,6 +64,7 @@ int main(int argc, char** argv) {
   leanattn::tools::add_verify(app, invocation);
   leanattn::tools::add_plan(app, invocation);
   leanattn::tools::add_bench(app, invocation);
+  leanattn::tools::add_tune(app, invocation);
   try {
     app.parse(argc, argv);
     return std::fflush(stdout) == 0 ? invocation.exit_status : report("stdout cannot be written");

@@ -12,6 +12,7 @@
 #include "measure.h"
 #include "report.h"
 #include "report_json.h"
+#include "sm_timeline.h"
 
 namespace leanattn::bench {
 namespace {
@@ -32,6 +33,7 @@ struct Options {
   std::string command;
   bool quick = false;
   bool list = false;
+  bool timeline = false;
 };
 
 constexpr const char* kFooter =
@@ -49,6 +51,7 @@ Examples:
   leanattn_bench_gpu --list --json cases.json        # needs no GPU; for peers.py
   leanattn_bench_gpu --group peers features --json ours.json
   leanattn_bench_gpu --group paper --json paper.json
+  leanattn_bench_gpu --timeline --json timeline.json
   leanattn_bench_gpu --quick --type f16 --page-size 16)";
 
 double seconds_since(Clock::time_point begin) {
@@ -59,15 +62,19 @@ bool asked_for(const Options& options, std::string_view group) {
   return std::find(options.groups.begin(), options.groups.end(), group) != options.groups.end();
 }
 
+std::vector<Case> cases_of(const std::string& group, const Options& options) {
+  if (options.timeline) return timeline_cases();
+  if (group == "peers") return peer_cases();
+  if (group == "features") return feature_cases();
+  return paper_cases(static_cast<std::int64_t>(options.most_gb * 1e9));
+}
+
 std::vector<Case> chosen_cases(const Options& options) {
   std::vector<Case> cases;
-  for (const std::string& group : options.groups) {
-    std::vector<Case> list = group == "peers" ? peer_cases()
-                             : group == "paper"
-                                 ? paper_cases(static_cast<std::int64_t>(options.most_gb * 1e9))
-                                 : feature_cases();
-    for (Case& shape : list) {
-      if (options.quick && !shape.quick) continue;
+  const std::vector<std::string> one_table = {"peers"};
+  for (const std::string& group : options.timeline ? one_table : options.groups) {
+    for (Case& shape : cases_of(group, options)) {
+      if (options.quick && !options.timeline && !shape.quick) continue;
       if (shape.name.find(options.filter) == std::string::npos) continue;
       shape.type = options.type == "bf16" ? ElementType::kBFloat16 : ElementType::kFloat16;
       shape.heads_first = options.layout == "hnd";
@@ -177,6 +184,31 @@ int run_cases(const Options& options) {
   return status;
 }
 
+// Measures which share of their time the SMs are busy; returns the exit status.
+int run_timelines(const Options& options) {
+  const std::vector<Case> cases = chosen_cases(options);
+  check_cuda(cudaSetDevice(0));
+  Json json = preamble(options.command);
+  const Owner<cudaStream_t> stream = make_stream();
+  RandomBuffer caches = allocate_caches(cases, options);
+  fmt::print(
+      "{}\nbusy: time of all thread blocks / (places · (last end − first start)), where places\n"
+      "are the blocks that run at once: those that the call takes, or those of the device.\n"
+      "Stamps are the device's global clock, which moves in steps of 32 ns to 1 µs, depending\n"
+      "on the device: a share is as exact as a step beside the span.\n\n",
+      json["machine"].dump());
+  fmt::print("{:<34} {:<12} {:>7} {:>13} {:>7} {:>9} {:>10} {:>7}\n", "case", "partition", "blocks",
+             "places", "busy", "of device", "span, µs", "step, ns");
+  for (const Case& shape : cases) {
+    const std::vector<Timeline> timelines = measure_timelines(shape, caches, stream.get());
+    print_timelines(shape, timelines);
+    std::fflush(stdout);
+    json["results"].push_back(json_of(shape, timelines));
+  }
+  if (!options.json.empty()) write_json(options.json, json);
+  return 0;
+}
+
 void add_options(CLI::App& app, Options& options) {
   app.footer(kFooter);
   app.add_option("--group", options.groups, "peers, paper, features; several may be named")
@@ -205,6 +237,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--json", options.json, "also write everything to this file");
   app.add_flag("--quick", options.quick, "a few cases, fewer replays");
   app.add_flag("--list", options.list, "show the cases; with --json, write them");
+  app.add_flag("--timeline", options.timeline,
+               "instead: the share of their time that SMs are busy, on cases of its own")
+      ->excludes("--group");
 }
 
 int list_cases(const Options& options) {
@@ -225,7 +260,8 @@ int main(int argc, char** argv) {
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   try {
-    return options.list ? list_cases(options) : run_cases(options);
+    if (options.list) return list_cases(options);
+    return options.timeline ? run_timelines(options) : run_cases(options);
   } catch (const CudaError& error) {
     fmt::print(stderr, "leanattn_bench_gpu: the device failed: {}\n", error.what());
     return 2;

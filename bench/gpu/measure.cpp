@@ -31,20 +31,6 @@ struct Prepared {
   Owner<cudaGraphExec_t> graph;
 };
 
-void make_plan(Column& column, const Case& shape, const CaseData& data, PartitionChoice partition) {
-  try {
-    Problem problem = problem_of(data.arguments(0), shape.rules());
-    problem.max_kv_len = shape.longest();
-    PlanOptions options;
-    options.backend = "cuda";
-    options.partition = partition;
-    options.batch_invariant = shape.batch_invariant;
-    column.plan = plan(problem, options);
-  } catch (const Error& error) {
-    column.why_not = error.what();
-  }
-}
-
 // The graph of a column's calls, its answers checked as it will be timed: all calls one
 // after the other, on outputs that were NaN.
 Prepared prepare_calls(Column& column, Overlap overlap, const CaseData& data,
@@ -106,6 +92,20 @@ void time_graphs(std::span<const cudaGraphExec_t> graphs, std::span<Times* const
 }
 
 }  // namespace
+
+void make_plan(Column& column, const Case& shape, const CaseData& data, PartitionChoice partition) {
+  try {
+    Problem problem = problem_of(data.arguments(0), shape.rules());
+    problem.max_kv_len = shape.longest();
+    PlanOptions options;
+    options.backend = "cuda";
+    options.partition = partition;
+    options.batch_invariant = shape.batch_invariant;
+    column.plan = plan(problem, options);
+  } catch (const Error& error) {
+    column.why_not = error.what();
+  }
+}
 
 double Result::seconds(std::string_view label) const {
   for (const Column& column : columns) {

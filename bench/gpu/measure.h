@@ -53,6 +53,9 @@ struct Result {
   [[nodiscard]] bool right() const;
 };
 
+/// Gives `column` the plan for a partition, or says why there is none.
+void make_plan(Column& column, const Case& shape, const CaseData& data, PartitionChoice partition);
+
 /// Throws CudaError where the device fails, and Error where not one cache fits.
 [[nodiscard]] Result measure(const Case& shape, RandomBuffer& caches, cudaStream_t stream,
                              const MeasureOptions& options);

@@ -102,6 +102,10 @@ void print_paper_summary(std::span<const Result> results) {
     print_speedups(fmt::format("d{}", dim),
                    chosen(results, [&](const Case& shape) { return shape.head_dim == dim; }));
   }
+  constexpr std::int64_t kLongContext = 256 * 1024;
+  print_speedups("contexts of 256k", chosen(results, [](const Case& shape) {
+                   return shape.longest() == kLongContext;
+                 }));
   for (std::int64_t batch = 1; batch <= 16; batch *= 2) {
     print_speedups(fmt::format("batch {}", batch),
                    chosen(results, [&](const Case& shape) { return shape.batch() == batch; }));

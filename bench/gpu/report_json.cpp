@@ -131,6 +131,27 @@ Json json_of(const Result& result) {
   return json;
 }
 
+Json json_of(const Case& shape, const std::vector<Timeline>& timelines) {
+  Json json = json_of(shape);
+  for (const Timeline& timeline : timelines) {
+    Json row = {{"column", timeline.column.label}};
+    if (timeline.measured()) {
+      row["blocks"] = timeline.blocks;
+      row["places_used"] = timeline.places;
+      row["places"] = timeline.machine;
+      row["busy_of_used"] = timeline.busy;
+      row["busy_of_all"] = timeline.busy_machine;
+      row["first_start_to_last_end_us"] = timeline.seconds * 1e6;
+      row["clock_step_ns"] = timeline.clock_step * 1e9;
+      row["why"] = explain(*timeline.column.plan);
+    } else {
+      row["why_not"] = timeline.column.why_not;
+    }
+    json["timelines"].push_back(row);
+  }
+  return json;
+}
+
 void write_json(const std::string& path, const Json& json) {
   const std::string unfinished = path + ".part";
   std::ofstream stream(unfinished, std::ios::trunc);

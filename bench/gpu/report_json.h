@@ -6,6 +6,7 @@
 #include <string>
 
 #include "measure.h"
+#include "sm_timeline.h"
 
 namespace leanattn::bench {
 
@@ -16,6 +17,7 @@ using Json = nlohmann::ordered_json;
 /// Command, date, commit and machine; "results" is empty.
 [[nodiscard]] Json preamble(const std::string& command);
 [[nodiscard]] Json json_of(const Result& result);
+[[nodiscard]] Json json_of(const Case& shape, const std::vector<Timeline>& timelines);
 /// Replaces `path`, first under another name, so that it is whole at any time.
 void write_json(const std::string& path, const Json& json);
 

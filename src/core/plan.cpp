@@ -64,6 +64,8 @@ void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& opt
   const auto per_output_tile = [&](PartitionKind kind, std::int64_t splits) {
     return Partition{kind, splits, std::max<std::int64_t>(1, splits * tiles), Order::kHeadByHead};
   };
+  // How many blocks share a worker depends on the batch, and so would the bits.
+  if (plan.batch_invariant) plan.kernel.cluster = 1;
   switch (options.partition) {
     case PartitionChoice::kOneTile:
       plan.partition = per_output_tile(PartitionKind::kOneTile, 1);
@@ -89,6 +91,7 @@ void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& opt
       break;
     }
   }
+  if (plan.partition.kind != PartitionKind::kStreamK) plan.kernel.cluster = 1;
   if (plan.backend->device_kind() == Device::Kind::kHost) {
     plan.num_threads = std::min(plan.num_threads, plan.partition.num_workers);
   } else {

@@ -36,6 +36,32 @@ class Barrier {
           : "memory");
     }
   }
+  /// Arrives at the same barrier of block `rank` of the cluster.
+  __device__ void arrive_at(int rank) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 there;\n"
+        "mapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+        "}\n" ::"r"(address()),
+        "r"(rank)
+        : "memory");
+  }
+  /// `wait`, after which the writes of all who arrived, in any block, are visible.
+  __device__ void wait_for_cluster(unsigned parity) {
+    unsigned done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{\n"
+          ".reg .pred complete;\n"
+          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, complete;\n"
+          "}\n"
+          : "=r"(done)
+          : "r"(address()), "r"(parity)
+          : "memory");
+    }
+  }
   [[nodiscard]] __device__ std::uint64_t* word() { return &word_; }
 
  private:
@@ -45,15 +71,24 @@ class Barrier {
   std::uint64_t word_;
 };
 
+/// The barrier of all threads of a cluster.
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 /// A place in a ring of kSize, and the parity of its current round.
 template <int kSize>
 struct RingPlace {
   int index = 0;
   unsigned parity = 0;
 
-  __device__ void advance() {
-    if (++index == kSize) {
-      index = 0;
+  __device__ void advance(int places = 1) {
+    index += places;
+    if (index >= kSize) {
+      index -= kSize;
       parity ^= 1;
     }
   }

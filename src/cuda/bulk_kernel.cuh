@@ -27,54 +27,65 @@ struct BulkMemory {
   using QMemory = typename QueryTile<Element, kHeadDim, kRowTiles>::Memory;
   using KMemory = TileMemory<kChunk, kHeadDim>;
   using VMemory = TileMemory<kChunk, kVHeadDim>;
-  /// Warps with a tile; of each 16 keys of a stage are its own.
-  static constexpr int kWarps = kHeadDim + kVHeadDim <= 320 ? 8 : 4;
-  static constexpr int kThreads = (kWarps + 2) * kLanes;
-  static constexpr int kKeys = kWarps * kChunk;
-  static constexpr int kKBytes = kWarps * KMemory::kBytes;
-  static constexpr int kStageBytes = kKBytes + kWarps * VMemory::kBytes;
+  /// Warps with a tile. Four share a stage, 16 keys each; groups of four take turns.
+  static constexpr int kStageWarps = 4;
+  static constexpr int kGroups = kHeadDim + kVHeadDim <= 320 ? 2 : 1;
+  static constexpr int kWarps = kGroups * kStageWarps;
+  static constexpr int kThreads = (kWarps + 4) * kLanes;  // whole warpgroups; two warps idle
+  static constexpr int kKeys = kStageWarps * kChunk;
+  static constexpr int kKBytes = kStageWarps * KMemory::kBytes;
+  static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
   static constexpr int kNotes = 2;
+  /// What the blocks of a cluster leave for each other; two, so that one is written while
+  /// the other is read.
+  static constexpr int kClusterFloats = num_slices_of(kRowTiles, kVHeadDim) * kSliceFloats;
 
-  static constexpr int kRestBytes = MergeMemory<kVHeadDim>::bytes(kWarps) +
-                                    kNotes * (QMemory::kBytes + static_cast<int>(sizeof(SegmentNote))) +
-                                    static_cast<int>(sizeof(Line)) + 32 * 8;
+  static constexpr int kRestBytes =
+      MergeMemory<kVHeadDim>::bytes(kWarps) + 2 * kClusterFloats * 4 +
+      kNotes * (QMemory::kBytes + static_cast<int>(sizeof(SegmentNote))) +
+      static_cast<int>(sizeof(Line)) + 32 * 8;
   static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
-  static constexpr int kStages = kMostStages < 8 ? kMostStages : 8;
+  static constexpr int kStages = (kMostStages < 12 ? kMostStages : 12) / kGroups * kGroups;
   static_assert(kStages >= 2);
   static constexpr int kBytes = kStages * kStageBytes + kRestBytes;
 
   std::byte* ring;     // [kStages][K of kKeys, V of kKeys]
   std::byte* queries;  // [kNotes]
   std::byte* merge;
+  float* cluster;      // [2][kClusterFloats]
   SegmentNote* notes;  // [kNotes]
   Barrier* full;       // [kStages]
   Barrier* empty;      // [kStages]
   Barrier* noted;      // [kNotes]
   Barrier* read;       // [kNotes]
+  Barrier* met;        // all warps of the cluster have left their slices
   Line* line;
 
   __device__ explicit BulkMemory(std::byte* memory)
       : ring(memory),
         queries(ring + kStages * kStageBytes),
         merge(queries + kNotes * QMemory::kBytes),
-        notes(reinterpret_cast<SegmentNote*>(merge + MergeMemory<kVHeadDim>::bytes(kWarps))),
+        cluster(reinterpret_cast<float*>(merge + MergeMemory<kVHeadDim>::bytes(kWarps))),
+        notes(reinterpret_cast<SegmentNote*>(cluster + 2 * kClusterFloats)),
         full(reinterpret_cast<Barrier*>(notes + kNotes)),
         empty(full + kStages),
         noted(empty + kStages),
         read(noted + kNotes),
-        line(reinterpret_cast<Line*>(read + kNotes)) {
-    static_assert(2 * kStages + 2 * kNotes <= 32);
+        met(read + kNotes),
+        line(reinterpret_cast<Line*>(met + 1)) {
+    static_assert(2 * kStages + 2 * kNotes + 1 <= 32);
   }
 
-  __device__ void init_barriers() const {
+  __device__ void init_barriers(int cluster_size) const {
     for (int i = 0; i < kStages; ++i) {
       full[i].init(1);
-      empty[i].init(kWarps);
+      empty[i].init(kStageWarps);
     }
     for (int i = 0; i < kNotes; ++i) {
       noted[i].init(1);
       read[i].init(kWarps);
     }
+    met->init(cluster_size * kWarps);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
 
@@ -89,10 +100,21 @@ struct BulkMemory {
   }
 };
 
+/// The blocks of a cluster share a worker's segments: block `rank` takes every size-th stage.
+struct ClusterShare {
+  int rank = 0;
+  int size = 1;
+
+  /// Stages of a segment's `num_stages` that are this block's.
+  [[nodiscard]] __device__ int stages_of(int num_stages) const {
+    return num_stages <= rank ? 0 : size == 1 ? num_stages : (num_stages - rank - 1) / size + 1;
+  }
+};
+
 /// The producer: keeps the ring full.
 template <class Memory>
 __device__ void produce(const Call& call, const KvMaps& maps, const Memory& memory,
-                        Cursor& cursor) {
+                        Cursor& cursor, const ClusterShare& share) {
   using Load = cute::SM90_TMA_LOAD_5D;
   constexpr std::uint64_t kCachePolicy = 0x1000000000000000;  // L2: evict normally
   const int rows = call.rows_together;
@@ -111,7 +133,8 @@ __device__ void produce(const Call& call, const KvMaps& maps, const Memory& memo
       page = load_index(call.cache_rows, segment.sequence);
     }
 #pragma unroll 1
-    for (int key = keys.begin / rows * rows; key < keys.end; key += Memory::kKeys) {
+    for (int key = keys.begin / rows * rows + share.rank * Memory::kKeys; key < keys.end;
+         key += share.size * Memory::kKeys) {
       // Lane i brings the i-th copy.
       int slot = key + lane_id() * rows;
       const bool copies = lane_id() * rows < Memory::kKeys && slot < keys.end;
@@ -141,8 +164,8 @@ __device__ void produce(const Call& call, const KvMaps& maps, const Memory& memo
 
 /// The scribe: brings the queries of each segment and notes what it is.
 template <class Queries, class Memory>
-__device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor) {
-  const int worker = static_cast<int>(blockIdx.x);
+__device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor,
+                              int worker) {
   RingPlace<Memory::kNotes> place;
   for (;;) {
     SegmentNote& note = memory.notes[place.index];
@@ -180,27 +203,70 @@ __device__ __noinline__ void clear_rows(const ChunkMemory& chunk, Range32 valid)
   __syncwarp();
 }
 
+/// The end of a segment that a cluster's blocks shared: each leaves its slices in its own
+/// shared memory, and once all have, they share the merging of them.
+template <class Element, int kVHeadDim, int kRowTiles, class Memory, class Tile>
+__device__ void finish_in_cluster(const Call& call, const SegmentNote& note, const Memory& memory,
+                                  const Tile& tile, int warp, const ClusterShare& share,
+                                  unsigned round) {
+  using Place = PositionPlace<kVHeadDim>;
+  float* slices = memory.cluster + (round & 1) * Memory::kClusterFloats;
+  for_each_slice<kVHeadDim, kRowTiles>(
+      call, note.segment, tile, memory.merge, warp, Memory::kWarps,
+      [&](int slice, int, const Position& position) {
+        float* at = slices + slice * kSliceFloats;
+        reinterpret_cast<float4*>(at)[lane_id()] = position.out;
+        reinterpret_cast<float2*>(at + 4 * kLanes)[lane_id()] = {position.state.max,
+                                                                 position.state.sum};
+      });
+  __syncwarp();
+  if (lane_id() < share.size) memory.met->arrive_at(lane_id());
+  memory.met->wait_for_cluster(round & 1);
+
+  const int rows =
+      rows_of_block(call, note.segment.block.q_len, note.segment.row_block, 8 * kRowTiles).size();
+  for (int t = 0; 8 * t < rows; ++t) {
+    const int count = slices_of_rows<kVHeadDim>(t, rows);
+    for (int i = share.rank + warp * share.size; i < count; i += share.size * Memory::kWarps) {
+      const int slice = t * Place::kSlices + i;
+      const Position position = merge_positions<8>(share.size, [&](int rank) {
+        return ClusterPlace(slices + slice * kSliceFloats, rank);
+      });
+      deliver_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice,
+                                        rows, position);
+    }
+  }
+}
+
 /// A warp with a tile.
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, class Memory>
-__device__ void consume(const Call& call, const Memory& memory, int warp) {
+__device__ void consume(const Call& call, const Memory& memory, int warp,
+                        const ClusterShare& share) {
   const float scale_log2 = call.scale * kLog2E;
   const int rows = call.rows_together;
-  const ChunkMemory first_stage = memory.chunk(0, warp * kChunk, rows);
+  const int group = warp / Memory::kStageWarps;
+  const int first_row = warp % Memory::kStageWarps * kChunk;  // of a stage
+  const ChunkMemory first_stage = memory.chunk(0, first_row, rows);
   QueryTile<Element, kHeadDim, kRowTiles> queries;
   WarpTile<Element, kHeadDim, kVHeadDim, kRowTiles> tile;
   RingPlace<Memory::kStages> stage;
+  stage.index = group;
   RingPlace<Memory::kNotes> note;
+  int stages_before = 0;  // of earlier segments
 #pragma unroll 1
-  for (;; note.advance()) {
+  for (unsigned round = 0;; ++round, note.advance()) {
     memory.noted[note.index].wait(note.parity);
     const SegmentNote& noted = memory.notes[note.index];
     if (noted.end) break;
     const Range32 keys = noted.segment.keys;
+    const int first_key = keys.begin / rows * rows;
+    const int num_stages = share.stages_of(ceil_div_int(keys.end - first_key, Memory::kKeys));
     queries.attach(memory.queries + note.index * Memory::QMemory::kBytes);
     tile.clear();
 #pragma unroll 1
-    for (int first = keys.begin / rows * rows; first < keys.end; first += Memory::kKeys) {
-      const int key = first + warp * kChunk;
+    for (int i = (group - stages_before) & (Memory::kGroups - 1); i < num_stages;
+         i += Memory::kGroups) {
+      const int key = first_key + (share.rank + i * share.size) * Memory::kKeys + first_row;
       memory.full[stage.index].wait(stage.parity);
       if (key < keys.end && key + kChunk > keys.begin) {
         const int before = stage.index * Memory::kStageBytes;
@@ -212,12 +278,18 @@ __device__ void consume(const Call& call, const Memory& memory, int warp) {
       }
       __syncwarp();
       if (lane_id() == 0) memory.empty[stage.index].arrive();
-      stage.advance();
+      stage.advance(Memory::kGroups);
     }
+    stages_before += num_stages;
     tile.finish();
     wait_for_call_ahead();
-    finish_segment<Element, kVHeadDim, kRowTiles>(call, noted.segment, noted.partners, tile,
-                                                  memory.merge, warp, Memory::kWarps);
+    if (share.size == 1) {
+      finish_segment<Element, kVHeadDim, kRowTiles>(call, noted.segment, noted.partners, tile,
+                                                    memory.merge, warp, Memory::kWarps);
+    } else {
+      finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, share,
+                                                       round);
+    }
     __syncwarp();
     if (lane_id() == 0) memory.read[note.index].arrive();
   }
@@ -236,8 +308,12 @@ __global__ void __launch_bounds__(BulkMemory<Element, kHeadDim, kVHeadDim, kRowT
   if (call.timeline != nullptr && threadIdx.x == 0) {
     call.timeline[2 * blockIdx.x] = nanoseconds();
   }
+  ClusterShare share;
+  share.size = call.cluster.value();
+  const int worker = static_cast<int>(blockIdx.x) / call.cluster;
+  share.rank = static_cast<int>(blockIdx.x) - worker * share.size;
   if (threadIdx.x == 0) {
-    memory.init_barriers();
+    memory.init_barriers(share.size);
     cute::prefetch_tma_descriptor(reinterpret_cast<const cute::TmaDescriptor*>(&maps.k));
     cute::prefetch_tma_descriptor(reinterpret_cast<const cute::TmaDescriptor*>(&maps.v));
   }
@@ -247,23 +323,35 @@ __global__ void __launch_bounds__(BulkMemory<Element, kHeadDim, kVHeadDim, kRowT
   } else {
     __syncthreads();
   }
+  if (share.size > 1) cluster_arrive();  // its barriers are ready, once it is waited for
 
+  // Registers go by warpgroups: those with the tiles get what the others can spare.
   if (warp < Memory::kWarps) {
-    consume<Element, kHeadDim, kVHeadDim, kRowTiles>(call, memory, warp);
+    if constexpr (Memory::kGroups == 2) more_registers<200>();
+    if (share.size > 1) cluster_wait();
+    consume<Element, kHeadDim, kVHeadDim, kRowTiles>(call, memory, warp, share);
     if (call.timeline != nullptr && threadIdx.x == 0) {
       call.timeline[2 * blockIdx.x + 1] = nanoseconds();
     }
-    return;
+  } else {
+    if constexpr (Memory::kGroups == 2) fewer_registers<104>();
+    if (warp == Memory::kWarps) {
+      Cursor cursor(call, kTileM, *memory.line, worker);
+      produce(call, maps, memory, cursor, share);
+    } else if (warp == Memory::kWarps + 1) {
+      Cursor cursor(call, kTileM, *memory.line, worker);
+      const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
+      wait_for_call_ahead();
+      note_segments<Queries>(call, memory, cursor, worker);
+      if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
+    }
+    __syncwarp();
+    if (share.size > 1) cluster_wait();
   }
-  Cursor cursor(call, kTileM, *memory.line, static_cast<int>(blockIdx.x));
-  if (warp == Memory::kWarps) {
-    produce(call, maps, memory, cursor);
-    return;
+  if (share.size > 1) {  // others may still read what this block left
+    cluster_arrive();
+    cluster_wait();
   }
-  const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
-  wait_for_call_ahead();
-  note_segments<Queries>(call, memory, cursor);
-  if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
 #endif
 }
 

@@ -81,6 +81,7 @@ struct Call {
   Divisor num_lines;                // of stream_k, see partition.h
   Divisor shares_of_line;           // workers of a line
   Divisor num_splits;
+  Divisor cluster;                  // blocks that make a worker
   PartitionKind kind = PartitionKind::kStreamK;
   bool batch_invariant = false;
   bool float_out = false;      // out is f32, else of q's type

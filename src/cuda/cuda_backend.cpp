@@ -1,6 +1,7 @@
 #include "cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 
 #include "cuda/cuda_error.h"
@@ -99,6 +100,27 @@ std::string size_refusal(const Problem& problem, std::int64_t tile_m, std::int64
   return {};
 }
 
+/// Clusters of `size` blocks of a bulk kernel that run at once.
+std::int64_t resident_clusters(const CompiledKernel& compiled, std::int64_t size) {
+  return max_clusters(compiled, static_cast<int>(size));
+}
+
+/// Blocks of a worker. The blocks of a cluster merge in each other's shared memory, which
+/// takes a third of the time of a merge through the workspace: the largest cluster that
+/// leaves one for every output tile, where the merge is a part of the time at all.
+std::int64_t cluster_for(const Problem& problem, const CompiledKernel& compiled,
+                         const Kernel& kernel) {
+  constexpr double kMostBytes = 600e6;
+  if (!kernel.bulk_copies || kv_bytes(problem) > kMostBytes) return 1;
+  if (problem.layout != KvLayout::kContiguous && problem.page_size % 16 != 0) return 1;
+  if (const char* text = std::getenv("LEANATTN_CUDA_CLUSTER")) return std::atoi(text);
+  const std::int64_t tiles = num_row_blocks(problem, kernel) * problem.num_kv_heads;
+  for (const std::int64_t size : {8, 4, 2}) {
+    if (tiles <= resident_clusters(compiled, size)) return size;
+  }
+  return 1;
+}
+
 class CudaBackend final : public Backend {
  public:
   [[nodiscard]] std::string_view name() const override { return "cuda"; }
@@ -146,6 +168,7 @@ class CudaBackend final : public Backend {
     kernel.num_workers =
         std::int64_t{attribute(cudaDevAttrMultiProcessorCount, problem.device.index)} *
         std::min(shape.blocks_per_sm, resident);
+    kernel.cluster = cluster_for(problem, compiled, kernel);
     why_not = size_refusal(problem, kernel.tile_m, std::min(kernel.tile_n, kTileNInvariant));
     return {why_not, kernel};
   }
@@ -181,12 +204,18 @@ class CudaBackend final : public Backend {
       return partition(num_workers,
                        num_workers % heads == 0 ? Order::kHeadSynchronous : Order::kHeadByHead);
     }
-    if (kernel.num_workers < heads) return partition(kernel.num_workers, Order::kHeadByHead);
+    const std::int64_t resident =
+        kernel.cluster == 1 ? kernel.num_workers
+                            : resident_clusters(*find_kernel(problem.q_type, problem.head_dim,
+                                                           problem.v_head_dim,
+                                                           problem.packed_rows(problem.max_q_len)),
+                                              kernel.cluster);
+    if (resident < heads) return partition(resident, Order::kHeadByHead);
     // Every head is cut at the same tokens: as many shares of a head as there are workers
     // for. Where that is more than its row blocks, a multiple of them cuts equal ones at
     // their ends, which saves a worker its second segment, unless it idles too many.
     constexpr double kMostIdle = 0.1;
-    std::int64_t shares = kernel.num_workers / heads;
+    std::int64_t shares = resident / heads;
     const std::int64_t blocks = num_row_blocks(problem, kernel);
     const std::int64_t multiple = blocks > 0 ? shares / blocks * blocks : 0;
     if (static_cast<double>(multiple) >= (1 - kMostIdle) * static_cast<double>(shares)) {

@@ -62,6 +62,20 @@ template <class T>
   return time;
 }
 
+/// The registers of a thread from now on; with all warps of a warpgroup.
+template <int kCount>
+__device__ void more_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
+template <int kCount>
+__device__ void fewer_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
+
 /// Lets the next call in the stream start (programmatic dependent launch).
 __device__ inline void let_next_call_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

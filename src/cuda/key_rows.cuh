@@ -17,7 +17,7 @@ __device__ __noinline__ void copy_unaligned_row(std::byte* tile, const Element* 
   }
 }
 
-/// How the lanes of a warp share the copying of 16 rows: a lane has one piece of a panel
+/// How the lanes of a warp share the copying of 16 rows: a lane has one piece of every panel
 /// and every kRowStep-th row.
 template <int kDim>
 struct CopyMap {
@@ -36,6 +36,7 @@ struct CopyMap {
   template <class Element, class RowPointer>
   static __device__ void copy(std::byte* tile, const RowPointer& row_pointer, Range32 valid) {
     using Copy = cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>;
+    constexpr int kRowBytes = Memory::kPanel * 2;
     const unsigned to = Memory::row_offset(row()) ^ static_cast<unsigned>(column() * 2);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -43,7 +44,6 @@ struct CopyMap {
       const int r = row() + step * kRowStep;
       const bool is_valid = r >= valid.begin && r < valid.end;
       // The rows of a step are a multiple of the swizzle's bits after those of the first.
-      constexpr int kRowBytes = Memory::kPanel * 2;
       const unsigned moved = to ^ (Memory::row_offset(step * kRowStep) -
                                    static_cast<unsigned>(step * kRowStep * kRowBytes));
 #pragma unroll
@@ -56,124 +56,122 @@ struct CopyMap {
   }
 };
 
-/// Brings a warp's chunks of 16 keys of one segment after the other into stages of its
-/// ring.
+/// Copies chunks of 16 keys of one segment after the other. With a whole warp.
 template <class Element, int kHeadDim, int kVHeadDim>
-class ChunkLoader {
+class KeyCopier {
  public:
-  static constexpr int kKBytes = kChunk * kHeadDim * 2;
-  static constexpr int kStageBytes = kKBytes + kChunk * kVHeadDim * 2;
+  __device__ explicit KeyCopier(const Call& call) : call_(call) {
+    contiguous_ = call.layout == KvLayout::kContiguous;
+    one_page_ = contiguous_ || call.page_size.value() % kChunk == 0;
+  }
 
-  __device__ ChunkLoader(const Call& call, int warp) : call_(call), warp_(warp) {}
-
-  [[nodiscard]] __device__ bool has_chunk() const { return key_ < keys_.end; }
-
-  /// Goes to the first of this warp's chunks of `segment`.
   __device__ void begin(const Segment& segment) {
     keys_ = segment.keys;
-    key_ = keys_.begin / kChunk * kChunk + warp_ * kChunk;
-    if (!has_chunk()) return;
-    k_ = segment.kv_head * call_.k.head_stride;
-    v_ = segment.kv_head * call_.v.head_stride;
-    if (call_.layout == KvLayout::kContiguous) {
+    const auto* k = static_cast<const Element*>(call_.k.data) +
+                    segment.kv_head * call_.k.head_stride;
+    const auto* v = static_cast<const Element*>(call_.v.data) +
+                    segment.kv_head * call_.v.head_stride;
+    if (contiguous_) {
       const std::int64_t row = call_.cache_rows.data == nullptr
                                    ? segment.sequence
                                    : load_index(call_.cache_rows, segment.sequence);
-      k_ += row * call_.k.page_stride;
-      v_ += row * call_.v.page_stride;
+      k += row * call_.k.page_stride;
+      v += row * call_.v.page_stride;
     } else {
       table_ = call_.layout == KvLayout::kPagedDense
                    ? segment.sequence * call_.page_table.row_stride
                    : load_index(call_.page_indptr, segment.sequence);
     }
-    look_up_page();
+    k_ = k;
+    v_ = v;
   }
 
-  /// Starts copying the next chunk into `stage`, as one group of copies.
-  __device__ void issue(std::byte* stage) {
-    const Range32 valid{keys_.begin - key_, keys_.end - key_};
-    const bool one_page =
-        call_.layout == KvLayout::kContiguous || call_.page_size.value() % kChunk == 0;
+  /// The page of this lane's key of the chunk from `first_key` on. To be asked for well
+  /// before the chunk is copied.
+  [[nodiscard]] __device__ int page_of(int first_key) const {
+    if (contiguous_ || first_key >= keys_.end) return 0;
+    return load_index(call_.page_table, table_ + lane_key(first_key) / call_.page_size);
+  }
+
+  /// Starts copying the chunk from `first_key` on, which holds a key of the segment.
+  __device__ void copy(const ChunkMemory& to, int first_key, int page) const {
+    const Range32 valid{keys_.begin - first_key, keys_.end - first_key};
     if (!call_.copies_aligned) {
-      copy_unaligned(stage, valid);
-    } else if (one_page) {
-      copy_page<kHeadDim>(stage, call_.k, k_, valid);
-      copy_page<kVHeadDim>(stage + kKBytes, call_.v, v_, valid);
+      copy_unaligned(to, first_key, page, valid);
+    } else if (one_page_) {
+      copy_page<kHeadDim>(to.k, call_.k, k_, first_key, page, valid);
+      copy_page<kVHeadDim>(to.v, call_.v, v_, first_key, page, valid);
     } else {
-      copy_keys<kHeadDim>(stage, call_.k, k_, valid);
-      copy_keys<kVHeadDim>(stage + kKBytes, call_.v, v_, valid);
+      copy_keys<kHeadDim>(to.k, call_.k, k_, first_key, page, valid);
+      copy_keys<kVHeadDim>(to.v, call_.v, v_, first_key, page, valid);
     }
-    cute::cp_async_fence();
-    key_ += num_warps() * kChunk;
-    if (has_chunk()) look_up_page();
   }
 
  private:
-  /// This lane's key of the chunk, or the nearest one that is the segment's.
-  [[nodiscard]] __device__ int lane_key() const {
-    return max(keys_.begin, min(key_ + lane_id() % kChunk, keys_.end - 1));
+  /// This lane's key of a chunk, or the nearest one that is the segment's.
+  [[nodiscard]] __device__ int lane_key(int first_key) const {
+    return max(keys_.begin, min(first_key + lane_id() % kChunk, keys_.end - 1));
   }
 
-  /// The page of this lane's key, loaded a chunk before it is needed.
-  __device__ void look_up_page() {
-    if (call_.layout == KvLayout::kContiguous) return;
-    page_ = load_index(call_.page_table, table_ + lane_key() / call_.page_size);
-  }
-
-  /// Offset in elements of `key` in that page.
-  [[nodiscard]] __device__ std::int64_t offset_of(const CacheTensor& cache, int key) const {
-    if (call_.layout == KvLayout::kContiguous) return key * cache.slot_stride;
-    return page_ * cache.page_stride + key % call_.page_size * cache.slot_stride;
+  /// Elements before `key`, in its page.
+  [[nodiscard]] __device__ std::int64_t offset_of(const CacheTensor& cache, int key,
+                                                  int page) const {
+    if (contiguous_) return key * cache.slot_stride;
+    return page * cache.page_stride + key % call_.page_size * cache.slot_stride;
   }
 
   /// All 16 keys in one page: rows are a stride apart.
   template <int kDim>
-  __device__ void copy_page(std::byte* tile, const CacheTensor& cache, std::int64_t head,
-                            Range32 valid) const {
+  __device__ void copy_page(std::byte* tile, const CacheTensor& cache, const Element* head,
+                            int first_key, int page, Range32 valid) const {
     using Map = CopyMap<kDim>;
-    const Element* first = static_cast<const Element*>(cache.data) + head +
-                           offset_of(cache, key_) + Map::row() * cache.slot_stride +
-                           Map::column();
+    const Element* from = head + offset_of(cache, first_key, page) +
+                          Map::row() * cache.slot_stride + Map::column();
     const std::int64_t stride = Map::kRowStep * cache.slot_stride;
     Map::template copy<Element>(
-        tile, [&](int step) { return first + step * stride; }, valid);
+        tile,
+        [&](int) {
+          const Element* row = from;
+          from += stride;
+          return row;
+        },
+        valid);
   }
 
   /// Every key in a page of its own: the lanes tell each other.
   template <int kDim>
-  __device__ void copy_keys(std::byte* tile, const CacheTensor& cache, std::int64_t head,
-                            Range32 valid) const {
+  __device__ void copy_keys(std::byte* tile, const CacheTensor& cache, const Element* head,
+                            int first_key, int page, Range32 valid) const {
     using Map = CopyMap<kDim>;
-    const std::int64_t mine = head + offset_of(cache, lane_key());
-    const Element* data = static_cast<const Element*>(cache.data) + Map::column();
+    const std::int64_t mine = offset_of(cache, lane_key(first_key), page);
+    const Element* column = head + Map::column();
     Map::template copy<Element>(
         tile,
-        [&](int step) { return data + shuffle(mine, Map::row() + step * Map::kRowStep); }, valid);
+        [&](int step) { return column + shuffle(mine, Map::row() + step * Map::kRowStep); },
+        valid);
   }
 
-  __device__ void copy_unaligned(std::byte* stage, Range32 valid) const {
+  __device__ void copy_unaligned(const ChunkMemory& to, int first_key, int page,
+                                 Range32 valid) const {
     const int row = lane_id() % kChunk;
     const bool is_valid = row >= valid.begin && row < valid.end;
+    const int key = lane_key(first_key);
     if (lane_id() < kChunk) {
-      copy_unaligned_row<Element, kHeadDim>(
-          stage, static_cast<const Element*>(call_.k.data) + k_ + offset_of(call_.k, lane_key()),
-          row, is_valid);
+      copy_unaligned_row<Element, kHeadDim>(to.k, k_ + offset_of(call_.k, key, page), row,
+                                            is_valid);
     } else {
-      copy_unaligned_row<Element, kVHeadDim>(
-          stage + kKBytes,
-          static_cast<const Element*>(call_.v.data) + v_ + offset_of(call_.v, lane_key()), row,
-          is_valid);
+      copy_unaligned_row<Element, kVHeadDim>(to.v, v_ + offset_of(call_.v, key, page), row,
+                                             is_valid);
     }
   }
 
   const Call& call_;
-  int warp_;
-  Range32 keys_{};           // of the segment
-  int key_ = 0;              // first of the next chunk
-  int page_ = 0;             // of this lane's key
-  std::int64_t k_ = 0;       // elements before the head (contiguous: and the cache row)
-  std::int64_t v_ = 0;
-  std::int64_t table_ = 0;   // entries before the sequence's first page
+  bool contiguous_;
+  bool one_page_;
+  Range32 keys_{};             // of the segment
+  const Element* k_ = nullptr;  // the head's first (contiguous: of the cache row)
+  const Element* v_ = nullptr;
+  std::int64_t table_ = 0;     // entries before the sequence's first page
 };
 
 }  // namespace leanattn::cuda

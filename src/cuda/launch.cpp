@@ -40,6 +40,7 @@ struct Shape {
   std::int64_t blocks = 1;
   std::int64_t threads = 1;
   int shared_bytes = 0;
+  std::int64_t cluster = 1;
 };
 
 void launch_kernel(const void* kernel, const Shape& shape, const Call& call, KvMaps* maps,
@@ -49,11 +50,20 @@ void launch_kernel(const void* kernel, const Shape& shape, const Call& call, KvM
   config.blockDim = dim3(static_cast<unsigned>(shape.threads), 1, 1);
   config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream.handle);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = stream.overlap != Overlap::kNone ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (stream.overlap != Overlap::kNone) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+  }
   void* arguments[] = {const_cast<Call*>(&call), maps};
   check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "launching the kernel");
 }
@@ -68,8 +78,10 @@ void launch(const Plan& plan, Call call, const CompiledKernel& kernel, const KvV
   if (plan.kernel.bulk_copies && bulk_copies_suit(kv)) {
     call.rows_together = rows_together(kv, kernel.bulk_keys);
     KvMaps maps = make_kv_maps(kv, call.rows_together);
-    launch_kernel(kernel.bulk_kernel, {blocks, kernel.bulk_threads, kernel.bulk_shared_bytes},
-                  call, &maps, stream);
+    const std::int64_t cluster = plan.kernel.cluster;
+    launch_kernel(kernel.bulk_kernel,
+                  {blocks * cluster, kernel.bulk_threads, kernel.bulk_shared_bytes, cluster}, call,
+                  &maps, stream);
   } else {
     const int warps = static_cast<int>(plan.kernel.threads / 32);
     launch_kernel(kernel.kernel, {blocks, plan.kernel.threads, kernel.shared_bytes(warps)}, call,
@@ -80,6 +92,25 @@ void launch(const Plan& plan, Call call, const CompiledKernel& kernel, const KvV
   if (!combines) return;
   const std::int64_t tiles = std::int64_t{call.num_row_blocks} * call.num_kv_heads.value();
   launch_kernel(kernel.combine, {tiles, 256, 0}, call, nullptr, stream);
+}
+
+int max_clusters(const CompiledKernel& kernel, int size) {
+  allow_shared_memory(kernel);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(size), 1, 1);
+  config.blockDim = dim3(static_cast<unsigned>(kernel.bulk_threads), 1, 1);
+  config.dynamicSmemBytes = static_cast<std::size_t>(kernel.bulk_shared_bytes);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(size);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel.bulk_kernel, &config);
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return status == cudaSuccess ? clusters : 0;
 }
 
 int compute_capability(int device) {

@@ -15,6 +15,9 @@ void launch(const Plan& plan, Call call, const CompiledKernel& kernel, const KvV
 /// 0 if its shared memory does not suffice for one.
 [[nodiscard]] int resident_blocks(const CompiledKernel& kernel, int warps);
 
+/// Clusters of `size` blocks of the bulk kernel that the current device runs at once.
+[[nodiscard]] int max_clusters(const CompiledKernel& kernel, int size);
+
 /// 10·major + minor of a device.
 [[nodiscard]] int compute_capability(int device);
 

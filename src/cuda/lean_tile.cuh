@@ -239,8 +239,6 @@ struct WarpTile {
     // Matrices of A: keys 0–7, 8–15 of columns 0–7, then of columns 8–15.
     const unsigned lane_offset = KMemory::row_offset(lane_id() % 16) ^ (lane_id() / 16 * 16u);
     const int panel_bytes = chunk.panel_bytes<KMemory::kPanel>();
-    // Every other product goes to a sum of its own, so that none waits for the one before.
-    float odd[kRowTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       constexpr int kPanelPieces = KMemory::kPanel / 8;
@@ -248,11 +246,7 @@ struct WarpTile {
       load_matrices(chunk.k + 2 * k / kPanelPieces * panel_bytes +
                         (lane_offset ^ (2 * k % kPanelPieces * 16u)),
                     rK);
-      queries.multiply(kRowTiles == 1 && k % 2 == 1 ? odd : S, rK, k);
-    }
-    if constexpr (kRowTiles == 1) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) S[0][i] += odd[0][i];
+      queries.multiply(S, rK, k);
     }
   }
 

@@ -156,6 +156,16 @@ __global__ void __launch_bounds__(256, 1) lean_tile_kernel(const __grid_constant
   }
 }
 
+/// The slice of a split, which may have had no LeanTile.
+struct SplitPlace {
+  SlicePlace slice;
+  bool empty;
+  [[nodiscard]] __device__ SoftmaxState state() const {
+    return empty ? SoftmaxState{} : slice.state();
+  }
+  [[nodiscard]] __device__ float4 out() const { return empty ? float4{} : slice.out(); }
+};
+
 /// The second launch of fixed_split: merges the partials of each output tile. A block per
 /// output tile.
 template <class Element, int kVHeadDim, int kRowTiles>
@@ -185,15 +195,13 @@ __global__ void __launch_bounds__(256) combine_kernel(const __grid_constant__ Ca
     for (int i = warp; i < slices_of_rows<kVHeadDim>(t, rows); i += num_warps()) {
       const int slice = t * PositionPlace<kVHeadDim>::kSlices + i;
       const PositionPlace<kVHeadDim> at(slice, rows);
+      const SlicePlace first(call, slot(0), slice);
+      const std::int64_t step = std::int64_t{call.num_slices} * kSliceFloats;
       const Position position = merge_positions<8>(
-          splits,
-          [&](int split) {
-            return empty(split) ? SoftmaxState{} : SlicePlace(call, slot(split), slice).state();
-          },
-          [&](int split) {
-            return empty(split) ? float4{} : SlicePlace(call, slot(split), slice).out();
-          });
-      if (at.real) write_position<Element>(call, segment, kTileM, at, position);
+          splits, [&](int split) { return SplitPlace{first.after(split * step), empty(split)}; });
+      if (!at.real) continue;
+      const OutputPlace place(call, segment, segment.row_block * kTileM + at.row);
+      write_position<Element>(call, place, at.dim, position);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/timeline.h"
 #include "cuda/workspace.h"
 
 namespace leanattn::cuda {
@@ -86,6 +87,7 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   set_tensors(call, problem, arguments);
   call.counters = reinterpret_cast<std::uint32_t*>(workspace.data());
   call.partials = reinterpret_cast<float*>(workspace.data() + layout.partials);
+  call.timeline = timeline_for(plan.partition.num_workers * plan.kernel.cluster);
   call.scale = problem.scale();
   call.softcap = problem.rules.softcap;
   call.window = window_of(problem.rules.window);
@@ -102,6 +104,7 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   call.num_lines = Divisor(int32(lines));
   call.shares_of_line =
       Divisor(int32(std::max<std::int64_t>(1, plan.partition.num_workers / lines)));
+  call.cluster = Divisor(int32(plan.kernel.cluster));
   call.num_splits = Divisor(int32(plan.partition.num_splits));
   call.kind = plan.partition.kind;
   call.batch_invariant = plan.batch_invariant;

@@ -13,9 +13,10 @@
 namespace leanattn::cuda {
 
 /// Merges positions 0 to count − 1, in this order, kWidth at a time: as many loads are in
-/// flight.
-template <int kWidth, class State, class Out>
-[[nodiscard]] __device__ Position merge_positions(int count, const State& state, const Out& out) {
+/// flight. place(i) has a state() and an out(), of which the latter is used only if the
+/// state weighs anything.
+template <int kWidth, class Place>
+[[nodiscard]] __device__ Position merge_positions(int count, const Place& place) {
   Position merged;
 #pragma unroll 1
   for (int first = 0; first < count; first += kWidth) {
@@ -24,8 +25,9 @@ template <int kWidth, class State, class Out>
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       if (first + i < count) {
-        states[i] = state(first + i);
-        outs[i] = out(first + i);
+        const auto at = place(first + i);
+        states[i] = at.state();
+        outs[i] = at.out();
       }
     }
     float scales[kWidth];
@@ -59,6 +61,10 @@ class SlicePlace {
  public:
   __device__ SlicePlace(const Call& call, std::int64_t slot, int slice)
       : at_(call.partials + (slot * call.num_slices + slice) * kSliceFloats) {}
+  /// The one so many floats further.
+  [[nodiscard]] __device__ SlicePlace after(std::int64_t floats) const {
+    return SlicePlace(at_ + floats);
+  }
 
   __device__ void store(const Position& position) const {
     __stcg(reinterpret_cast<float4*>(at_) + lane_id(), position.out);
@@ -74,6 +80,7 @@ class SlicePlace {
   }
 
  private:
+  __device__ explicit SlicePlace(float* at) : at_(at) {}
   float* at_;
 };
 
@@ -96,12 +103,12 @@ class SlicePlace {
 
 /// Who shares the output tile of a segment, and where their partials lie.
 struct Partners {
-  int count = 1;            // partials
-  std::int64_t first = 0;   // slot of the first
-  std::int64_t second = 0;  // and of the second
-  std::int64_t step = 1;    // from then on
-  std::int64_t mine = 0;
-  std::int64_t counter = 0;
+  int count = 1;   // partials
+  int first = 0;   // slot of the first
+  int second = 0;  // and of the second
+  int step = 1;    // from then on
+  int mine = 0;
+  int counter = 0;
 
   Partners() = default;
   __device__ Partners(const Call& call, const Cursor& cursor, const Segment& segment,
@@ -111,7 +118,7 @@ struct Partners {
           (segment.sequence * call.blocks_per_sequence.value() + segment.row_block) *
               call.num_kv_heads.value() +
           segment.kv_head;
-      const std::int64_t per_tile = (call.max_kv_len - 1) / call.tile_n + 1;
+      const int per_tile = (call.max_kv_len - 1) / call.tile_n + 1;
       count = segment.tile.size();
       first = index * per_tile;
       second = first + 1;
@@ -136,17 +143,17 @@ struct Partners {
     mine = 2 * worker + (segment.ids.begin == segment.tile.begin ? 1 : 0);
     counter = owner;
   }
-  [[nodiscard]] __device__ std::int64_t slot(int i) const {
-    return i == 0 ? first : second + (i - 1) * step;
-  }
 };
 
 /// Merges all partials of a slice.
 [[nodiscard]] __device__ inline Position merge_slice(const Call& call, const Partners& partners,
                                                      int slice) {
-  return merge_positions<16>(
-      partners.count, [&](int i) { return SlicePlace(call, partners.slot(i), slice).state(); },
-      [&](int i) { return SlicePlace(call, partners.slot(i), slice).out(); });
+  const SlicePlace first(call, partners.first, slice);
+  const SlicePlace second(call, partners.second, slice);
+  const std::int64_t step = std::int64_t{partners.step} * call.num_slices * kSliceFloats;
+  return merge_positions<16>(partners.count, [&](int i) {
+    return i == 0 ? first : second.after((i - 1) * step);
+  });
 }
 
 /// Where the warps of a block leave the states of 8 rows for each other.
@@ -188,31 +195,62 @@ struct MergeMemory {
     }
   }
 
+  /// What one warp has for a position.
+  struct WarpPlace {
+    const float2* at_state;
+    const float* at_out;
+    [[nodiscard]] __device__ SoftmaxState state() const { return {at_state->x, at_state->y}; }
+    [[nodiscard]] __device__ float4 out() const {
+      return *reinterpret_cast<const float4*>(at_out);
+    }
+  };
+
   /// What all warps have for a position.
   [[nodiscard]] __device__ Position merged(int row, int dim) const {
-    return merge_positions<8>(
-        warps,
-        [&](int i) {
-          const float2 state = states[i * 8 + row];
-          return SoftmaxState{state.x, state.y};
-        },
-        [&](int i) {
-          return *reinterpret_cast<const float4*>(outs + i * kWarpFloats + row * kRowFloats +
-                                                  dim);
-        });
+    return merge_positions<8>(warps, [&](int i) {
+      return WarpPlace{states + i * 8 + row, outs + i * kWarpFloats + row * kRowFloats + dim};
+    });
   }
 };
 
-/// The end of a segment, with all `warps` that have a tile: merges the warps and writes the
-/// output, or publishes a partial and merges them all if it is the last.
-template <class Element, int kVHeadDim, int kRowTiles, class Tile>
-__device__ void finish_segment(const Call& call, const Segment& segment,
-                               const Partners& partners, const Tile& tile, std::byte* memory,
-                               int warp, int warps) {
+/// A slice in the shared memory of any block of the cluster.
+class ClusterPlace {
+ public:
+  /// `slice` [kSliceFloats] of this block, in block `rank`.
+  __device__ ClusterPlace(const float* slice, int rank) {
+    const auto mine = static_cast<unsigned>(__cvta_generic_to_shared(slice));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at_) : "r"(mine), "r"(rank));
+  }
+  [[nodiscard]] __device__ SoftmaxState state() const {
+    SoftmaxState state;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(state.max), "=f"(state.sum)
+                 : "r"(at_ + 16u * kLanes + 8u * lane_id())
+                 : "memory");
+    return state;
+  }
+  [[nodiscard]] __device__ float4 out() const {
+    float4 out;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
+                 : "r"(at_ + 16u * lane_id())
+                 : "memory");
+    return out;
+  }
+
+ private:
+  unsigned at_;
+};
+
+/// Merges the warps, with all `warps` that have a tile; each calls
+/// take(slice, rows, position) for the slices that are its own.
+template <int kVHeadDim, int kRowTiles, class Tile, class Take>
+__device__ void for_each_slice(const Call& call, const Segment& segment, const Tile& tile,
+                               std::byte* memory, int warp, int warps, const Take& take) {
   using Place = PositionPlace<kVHeadDim>;
-  constexpr int kTileM = 8 * kRowTiles;
   const MergeMemory<kVHeadDim> merge_memory(memory, warp, warps);
-  const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, kTileM).size();
+  const int rows =
+      rows_of_block(call, segment.block.q_len, segment.row_block, 8 * kRowTiles).size();
 #pragma unroll
   for (int t = 0; t < kRowTiles; ++t) {
     if (8 * t >= rows) break;
@@ -224,16 +262,40 @@ __device__ void finish_segment(const Call& call, const Segment& segment,
       const Place at(slice, rows);
       Position position;
       if (at.real) position = merge_memory.merged(at.row - 8 * t, at.dim);
-      if (!segment.whole()) {
-        SlicePlace(call, partners.mine, slice).store(position);
-        if (!call.batch_invariant && call.kind == PartitionKind::kFixedSplit) continue;
-        std::uint32_t* counter = call.counters + partners.counter * call.num_slices + slice;
-        if (!arrive_last(counter, segment.ids.size(), segment.tile.size())) continue;
-        position = merge_slice(call, partners, slice);
-      }
-      if (at.real) write_position<Element>(call, segment, kTileM, at, position);
+      take(slice, rows, position);
     }
   }
+}
+
+/// One slice of a finished segment: written as output, or published and, by the last of the
+/// partners to come, merged and written.
+template <class Element, int kVHeadDim>
+__device__ void deliver_slice(const Call& call, const Segment& segment, const Partners& partners,
+                              int tile_m, int slice, int rows, Position position) {
+  const PositionPlace<kVHeadDim> at(slice, rows);
+  const OutputPlace place(call, segment, segment.row_block * tile_m + (at.real ? at.row : 0));
+  if (!segment.whole()) {
+    SlicePlace(call, partners.mine, slice).store(position);
+    if (!call.batch_invariant && call.kind == PartitionKind::kFixedSplit) return;
+    std::uint32_t* counter =
+        call.counters + std::int64_t{partners.counter} * call.num_slices + slice;
+    if (!arrive_last(counter, segment.ids.size(), segment.tile.size())) return;
+    position = merge_slice(call, partners, slice);
+  }
+  if (at.real) write_position<Element>(call, place, at.dim, position);
+}
+
+/// The end of a segment, with all `warps` that have a tile: merges the warps and delivers
+/// what comes of it.
+template <class Element, int kVHeadDim, int kRowTiles, class Tile>
+__device__ void finish_segment(const Call& call, const Segment& segment,
+                               const Partners& partners, const Tile& tile, std::byte* memory,
+                               int warp, int warps) {
+  for_each_slice<kVHeadDim, kRowTiles>(
+      call, segment, tile, memory, warp, warps, [&](int slice, int rows, const Position& position) {
+        deliver_slice<Element, kVHeadDim>(call, segment, partners, 8 * kRowTiles, slice, rows,
+                                          position);
+      });
 }
 
 }  // namespace leanattn::cuda

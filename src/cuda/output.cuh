@@ -67,24 +67,37 @@ __device__ void store_quad(const Call& call, std::int64_t offset, const float4& 
   }
 }
 
-/// Turns a merged position into output; the lane with the row's first element writes lse.
-template <class Element, int kVHeadDim>
-__device__ void write_position(const Call& call, const Segment& segment, int tile_m,
-                               const PositionPlace<kVHeadDim>& at, Position position) {
-  const QueryPlace place = query_place(call, segment, segment.row_block * tile_m + at.row);
+/// Where the output of a packed row goes, and its sink: found before the merge is waited for.
+struct OutputPlace {
+  std::int64_t out = 0;    // elements
+  std::int64_t lse = 0;
+  float sink = 0;
+
+  __device__ OutputPlace(const Call& call, const Segment& segment, int packed_row) {
+    const QueryPlace place = query_place(call, segment, packed_row);
+    out = place.offset(call.out);
+    if (call.lse.data != nullptr) lse = place.offset(call.lse);
+    if (call.sinks.data != nullptr) {
+      sink = load_element(call.sinks.data, call.sinks.type, place.q_head * call.sinks.strides[0]);
+    }
+  }
+};
+
+/// Turns a merged position, of elements `dim` … of a row, into output; the lane with the
+/// row's first element writes lse.
+template <class Element>
+__device__ void write_position(const Call& call, const OutputPlace& place, int dim,
+                               Position position) {
   const bool empty = position.state.empty();  // O was never written then
   float factor = 1;
-  if (call.sinks.data != nullptr) {
-    factor = add_sink(position.state, load_element(call.sinks.data, call.sinks.type,
-                                                   place.q_head * call.sinks.strides[0]));
-  }
+  if (call.sinks.data != nullptr) factor = add_sink(position.state, place.sink);
   factor *= normaliser(position.state);
   const float4& o = position.out;
   const float4 out = empty ? float4{}
                            : float4{o.x * factor, o.y * factor, o.z * factor, o.w * factor};
-  store_quad<Element>(call, place.offset(call.out) + at.dim, out);
-  if (call.lse.data != nullptr && at.dim == 0) {
-    static_cast<float*>(call.lse.data)[place.offset(call.lse)] = lse_of(position.state);
+  store_quad<Element>(call, place.out + dim, out);
+  if (call.lse.data != nullptr && dim == 0) {
+    static_cast<float*>(call.lse.data)[place.lse] = lse_of(position.state);
   }
 }
 
@@ -111,7 +124,9 @@ __device__ __noinline__ void write_empty_blocks(const Call& call, int tile_m) {
           for (int slice = 0; slice < slices_of_rows<kVHeadDim>(row_tile, rows); ++slice) {
             const PositionPlace<kVHeadDim> at(
                 row_tile * PositionPlace<kVHeadDim>::kSlices + slice, rows);
-            if (at.real) write_position<Element>(call, segment, tile_m, at, {});
+            if (!at.real) continue;
+            const OutputPlace place(call, segment, segment.row_block * tile_m + at.row);
+            write_position<Element>(call, place, at.dim, {});
           }
         }
       }
