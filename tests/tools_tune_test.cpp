@@ -12,19 +12,19 @@ TuneResult result(std::int64_t dim, std::int64_t row_tiles, std::int64_t megabyt
 }
 
 TEST(TuningText, RowsReachHalfWayAndNeighboursOfOneShapeAreOne) {
-  const LaunchShape bulk{true, 8, 1, 128};
-  const LaunchShape copy{false, 4, 3, 64};
-  const std::vector<TuneResult> results{result(64, 1, 4, bulk),   result(64, 1, 32, bulk),
-                                        result(64, 1, 128, copy), result(64, 2, 4, copy),
-                                        result(128, 1, 4, copy),  result(128, 1, 128, bulk)};
+  const LaunchShape cluster{1, 128, 8};
+  const LaunchShape alone{1, 64, 1};
+  const std::vector<TuneResult> results{result(64, 1, 4, cluster), result(64, 1, 32, cluster),
+                                        result(64, 1, 128, alone), result(64, 2, 4, alone),
+                                        result(128, 1, 4, alone),  result(128, 1, 128, cluster)};
   EXPECT_EQ(tuning_text(results, 90, "made here"),
             "# made here\n"
-            "# compute_capability v_head_dim row_tiles max_mb bulk|copy warps blocks tile_n\n"
-            "90 64 1 64 bulk 8 1 128\n"
-            "90 64 1 * copy 4 3 64\n"
-            "90 64 2 * copy 4 3 64\n"
-            "90 128 1 23 copy 4 3 64\n"
-            "90 128 1 * bulk 8 1 128\n");
+            "# compute_capability v_head_dim row_tiles max_mb blocks tile_n cluster\n"
+            "90 64 1 64 1 128 8\n"
+            "90 64 1 * 1 64 1\n"
+            "90 64 2 * 1 64 1\n"
+            "90 128 1 23 1 64 1\n"
+            "90 128 1 * 1 128 8\n");
 }
 
 TEST(LaunchShapes, AreDifferent) {

@@ -41,15 +41,15 @@ TEST(VisibleKeys, AreTheSmallestRangeWithEveryKeyThatAQuerySees) {
 
 TEST(VisibleKeys, AlignCausalQueriesToTheLastKey) {
   const Window causal{true, -1, -1};
-  EXPECT_EQ(visible_keys(causal, 2, 2, 4), (Range{0, 3}));
-  EXPECT_EQ(visible_keys(causal, 3, 3, 4), (Range{0, 4}));
-  EXPECT_TRUE(visible_keys(causal, -2, -1, 4).empty());  // more queries than keys
+  EXPECT_EQ(visible_keys<std::int64_t>(causal, 2, 2, 4), (Range{0, 3}));
+  EXPECT_EQ(visible_keys<std::int64_t>(causal, 3, 3, 4), (Range{0, 4}));
+  EXPECT_TRUE(visible_keys<std::int64_t>(causal, -2, -1, 4).empty());  // more queries than keys
 }
 
 TEST(VisibleKeys, CountBothEndsOfAWindow) {
-  EXPECT_EQ(visible_keys({false, 2, -1}, 4, 4, 5), (Range{2, 5}));
-  EXPECT_EQ(visible_keys({false, 0, 0}, 3, 3, 9), (Range{3, 4}));
-  EXPECT_EQ(visible_keys({false, -1, 1}, 3, 3, 9), (Range{0, 5}));
+  EXPECT_EQ(visible_keys<std::int64_t>({false, 2, -1}, 4, 4, 5), (Range{2, 5}));
+  EXPECT_EQ(visible_keys<std::int64_t>({false, 0, 0}, 3, 3, 9), (Range{3, 4}));
+  EXPECT_EQ(visible_keys<std::int64_t>({false, -1, 1}, 3, 3, 9), (Range{0, 5}));
 }
 
 TEST(VisibleKeys, StayExactIn64Bits) {

@@ -22,13 +22,13 @@ struct Options {
 
 constexpr const char* kFooter =
     R"(For every head dim and number of query rows that has a kernel, and caches of 4 to 2048 MB,
-the launch shapes take turns: bulk copies by the copy engine, or copies by 8 or 4 warps in 1
-to 3 thread blocks of an SM, with LeanTiles of 64, 128 or 256 keys. Times are medians of CUDA
+the launch shapes take turns: 1 to 3 thread blocks of an SM, LeanTiles of 64, 128 or 256
+keys, clusters of 1, 2, 4 or 8 thread blocks, where they differ. Times are medians of CUDA
 graphs whose calls rotate over so many caches that none finds its keys in the L2.
 
 A row of the file reads: compute capability, v_head_dim, row tiles (of 8 packed query rows)
-and MB of keys and values up to which it serves, bulk or copy, warps, thread blocks of an
-SM, keys of a LeanTile; * is any. The first row that serves a call decides.
+and MB of keys and values up to which it serves; thread blocks of an SM, keys of a LeanTile,
+thread blocks of a cluster; * is any. The first row that serves a call decides.
 
 Examples:
   leanattn tune
@@ -36,11 +36,8 @@ Examples:
   LEANATTN_TUNING=h200.txt leanattn verify --backend cuda)";
 
 std::string text_of(const LaunchShape& shape) {
-  return fmt::format("{:<18} LeanTiles of {} keys",
-                     shape.bulk_copies ? "bulk copies"
-                                       : fmt::format("{} warps, {} block{}", shape.warps,
-                                                     shape.blocks, shape.blocks == 1 ? "" : "s"),
-                     shape.tile_n);
+  return fmt::format("{} block{} an SM, LeanTiles of {} keys, clusters of {}", shape.blocks,
+                     shape.blocks == 1 ? "" : "s", shape.tile_n, shape.cluster);
 }
 
 void print_row(const TuneResult& result) {

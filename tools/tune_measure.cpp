@@ -93,7 +93,7 @@ std::vector<std::byte> random_values(ElementType type) {
 }
 
 std::string text_of(const LaunchShape& shape) {
-  return fmt::format("{},{},{}", shape.bulk_copies ? 0 : shape.warps, shape.blocks, shape.tile_n);
+  return fmt::format("{},{},{}", shape.blocks, shape.tile_n, shape.cluster);
 }
 
 template <class Pointer>
@@ -160,12 +160,19 @@ class CaseCalls {
 /// A shape with what its calls need, and their times.
 struct Candidate {
   LaunchShape shape;
+  Plan plan;
   std::unique_ptr<DeviceMemory> workspace;
   std::size_t recording = 0;
   std::vector<double> seconds;
 };
 
-/// A candidate for every shape that the device has.
+/// Whether two shapes came to the same: a device may have no room for what one allows.
+bool same_launch(const Plan& a, const Plan& b) {
+  return a.kernel.num_workers == b.kernel.num_workers && a.tile_n == b.tile_n &&
+         a.kernel.cluster == b.kernel.cluster;
+}
+
+/// A candidate for every shape that the device takes differently.
 std::vector<Candidate> record_all(const Backend& backend, DeviceTimer& timer,
                                   const Problem& problem, const CaseCalls& calls) {
   const Stream stream = timer.stream();
@@ -175,9 +182,13 @@ std::vector<Candidate> record_all(const Backend& backend, DeviceTimer& timer,
     PlanOptions options;
     options.backend = backend.name();
     const Plan made = plan(problem, options);
-    if (shape.bulk_copies && !made.kernel.bulk_copies) continue;
+    if (std::any_of(candidates.begin(), candidates.end(),
+                    [&](const Candidate& other) { return same_launch(other.plan, made); })) {
+      continue;
+    }
     Candidate& candidate = candidates.emplace_back();
     candidate.shape = shape;
+    candidate.plan = made;
     candidate.workspace = std::make_unique<DeviceMemory>(backend, made.workspace_bytes, stream);
     const std::span<std::byte> workspace = candidate.workspace->bytes();
     initialise(made, workspace, stream);
@@ -210,9 +221,10 @@ void time_all(std::vector<Candidate>& candidates, DeviceTimer& timer, double sec
 
 std::vector<LaunchShape> all_launch_shapes() {
   std::vector<LaunchShape> all;
-  for (const int tile_n : {128, 64, 256}) all.push_back({true, 8, 1, tile_n});
-  for (const auto& [warps, blocks] : {std::pair(8, 1), {4, 2}, {4, 3}, {8, 2}}) {
-    for (const int tile_n : {128, 64, 256}) all.push_back({false, warps, blocks, tile_n});
+  for (const int cluster : {1, 2, 4, 8}) {
+    for (const int blocks : {1, 2, 3}) {
+      for (const int tile_n : {128, 64, 256}) all.push_back({blocks, tile_n, cluster});
+    }
   }
   return all;
 }
@@ -269,8 +281,8 @@ Tuner::Tuner(const Backend& backend, DeviceTimer& timer, std::int64_t most_megab
 
 Tuner::~Tuner() { backend_.release(caches_, timer_.stream()); }
 
-bool Tuner::fits(const TuneCase& problem) const {
-  const Extents extents(problem);
+bool Tuner::fits(const TuneCase& tuned) const {
+  const Extents extents(tuned);
   return extents.copies() * extents.bytes() <= bytes_;
 }
 
@@ -285,12 +297,13 @@ TuneResult Tuner::measure(const TuneCase& tuned, double seconds) {
   }
   // The first shape that is as good as the best, but for noise.
   constexpr double kNoise = 0.005;
-  const auto [least, most] = std::minmax_element(medians.begin(), medians.end());
+  const double least = *std::min_element(medians.begin(), medians.end());
+  const double most = *std::max_element(medians.begin(), medians.end());
   const auto chosen = std::find_if(medians.begin(), medians.end(),
-                                   [&](double median) { return median <= (1 + kNoise) * *least; });
+                                   [&](double median) { return median <= (1 + kNoise) * least; });
   const auto per_call = [&](double replay) { return replay / static_cast<double>(calls.count()); };
   return {tuned, candidates[static_cast<std::size_t>(chosen - medians.begin())].shape,
-          per_call(*chosen), per_call(*most)};
+          per_call(*chosen), per_call(most)};
 }
 
 }  // namespace leanattn::tools

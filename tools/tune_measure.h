@@ -12,10 +12,9 @@ namespace leanattn::tools {
 
 /// How a kernel is launched; what LEANATTN_CUDA_SHAPE and a tuning file say.
 struct LaunchShape {
-  bool bulk_copies = true;
-  int warps = 8;
-  int blocks = 1;  // of an SM
-  int tile_n = 128;
+  int blocks = 1;    // thread blocks of an SM, at most
+  int tile_n = 128;  // keys of a LeanTile
+  int cluster = 1;   // thread blocks of a worker, where it has that many
 
   friend bool operator==(const LaunchShape&, const LaunchShape&) = default;
 };
@@ -53,10 +52,10 @@ class Tuner {
   Tuner(const Tuner&) = delete;
   Tuner& operator=(const Tuner&) = delete;
 
-  /// Whether there is memory for `problem`.
-  [[nodiscard]] bool fits(const TuneCase& problem) const;
+  /// Whether there is memory for `tuned`.
+  [[nodiscard]] bool fits(const TuneCase& tuned) const;
   /// Times all shapes turn by turn, for about `seconds`. Sets LEANATTN_CUDA_SHAPE meanwhile.
-  [[nodiscard]] TuneResult measure(const TuneCase& problem, double seconds);
+  [[nodiscard]] TuneResult measure(const TuneCase& tuned, double seconds);
 
  private:
   const Backend& backend_;

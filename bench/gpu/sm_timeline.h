@@ -12,7 +12,7 @@
 namespace leanattn::bench {
 
 /// Medians over the calls of one partition. "Places" are the thread blocks that run at
-/// once; of the kernels that keep one block on an SM, the SMs.
+/// once: where an SM holds one, the SMs.
 struct Timeline {
   Column column;
   std::int64_t blocks = 0;   // of a call

@@ -25,7 +25,6 @@ struct Kernel {
   std::int64_t scratch_bytes = 0;     // per thread, beyond partials
   std::int64_t num_workers = 0;       // that run at once; 0: the machine's
   std::int64_t threads = 1;           // of a worker
-  bool bulk_copies = false;           // if the cache's strides allow them
   std::int64_t cluster = 1;           // thread blocks that make one worker of stream_k
 };
 

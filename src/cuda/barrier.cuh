@@ -16,10 +16,15 @@ class Barrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
   }
-  __device__ void arrive_and_expect(int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
-                 "r"(bytes)
-                 : "memory");
+  /// Arrives once this thread's asynchronous copies have landed; at once if it did not use
+  /// them but stored by itself.
+  __device__ void arrive_after_copies(bool asynchronous) {
+    if (asynchronous) {
+      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address())
+                   : "memory");
+    } else {
+      arrive();
+    }
   }
   /// Waits until the phase of `parity` is complete.
   __device__ void wait(unsigned parity) {
@@ -28,7 +33,11 @@ class Barrier {
       asm volatile(
           "{\n"
           ".reg .pred complete;\n"
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
           "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n"
+#else
+          "mbarrier.test_wait.parity.shared::cta.b64 complete, [%1], %2;\n"
+#endif
           "selp.u32 %0, 1, 0, complete;\n"
           "}\n"
           : "=r"(done)
@@ -38,6 +47,7 @@ class Barrier {
   }
   /// Arrives at the same barrier of block `rank` of the cluster.
   __device__ void arrive_at(int rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
         "{\n"
         ".reg .b32 there;\n"
@@ -46,9 +56,11 @@ class Barrier {
         "}\n" ::"r"(address()),
         "r"(rank)
         : "memory");
+#endif
   }
   /// `wait`, after which the writes of all who arrived, in any block, are visible.
   __device__ void wait_for_cluster(unsigned parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     unsigned done = 0;
     while (done == 0) {
       asm volatile(
@@ -61,8 +73,8 @@ class Barrier {
           : "r"(address()), "r"(parity)
           : "memory");
     }
+#endif
   }
-  [[nodiscard]] __device__ std::uint64_t* word() { return &word_; }
 
  private:
   [[nodiscard]] __device__ unsigned address() const {
@@ -71,12 +83,23 @@ class Barrier {
   std::uint64_t word_;
 };
 
-/// The barrier of all threads of a cluster.
+/// Makes initialised barriers known to the cluster.
+__device__ inline void fence_barrier_init() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+/// The barrier of all threads of a cluster. Clusters are from compute capability 9.0 on.
 __device__ inline void cluster_arrive() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
 }
 __device__ inline void cluster_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
 }
 
 /// A place in a ring of kSize, and the parity of its current round.

@@ -64,30 +64,29 @@ struct Call {
   float* partials = nullptr;          // [slots][slices][kSliceFloats]
   std::int64_t* timeline = nullptr;   // [grid][2] start and end of every block, ns; may be null
 
-  float scale = 1;         // of q·k, natural
-  float softcap = 0;       // 0: none
-  Window window;           // bounds below 2^31
+  float scale = 1;    // of q·k, natural
+  float softcap = 0;  // 0: none
+  Window window;      // bounds below 2^31
   KvLayout layout = KvLayout::kContiguous;
   Divisor page_size;
-  std::int32_t rows_together = 16;  // keys of a bulk copy
   std::int32_t max_kv_len = 0;
   std::int32_t max_q_len = 1;
-  Divisor group;                    // query heads of a KV head
+  Divisor group;  // query heads of a KV head
   Divisor num_kv_heads;
   std::int32_t num_row_blocks = 0;  // of all sequences: batch · blocks_per_sequence
   Divisor blocks_per_sequence;
-  Divisor tile_n;                   // keys of a LeanTile
-  std::int32_t num_slices = 1;      // of an output tile's partial
-  Divisor num_lines;                // of stream_k, see partition.h
-  Divisor shares_of_line;           // workers of a line
+  Divisor tile_n;               // keys of a LeanTile
+  std::int32_t num_slices = 1;  // of an output tile's partial
+  Divisor num_lines;            // of stream_k, see partition.h
+  Divisor shares_of_line;       // workers of a line
   Divisor num_splits;
-  Divisor cluster;                  // blocks that make a worker
+  Divisor cluster;  // blocks that make a worker
   PartitionKind kind = PartitionKind::kStreamK;
   bool batch_invariant = false;
-  bool float_out = false;      // out is f32, else of q's type
-  bool copies_aligned = true;  // rows of q, K and V begin at multiples of 16 bytes
-  bool has_score_rules = false;  // softcap, ALiBi, bias or tree mask
-  bool reads_early = false;      // Overlap::kCache
+  bool float_out = false;           // out is f32, else of q's type
+  bool copies_aligned = true;       // rows of q, K and V begin at multiples of 16 bytes
+  bool has_score_rules = false;     // softcap, ALiBi, bias or tree mask
+  bool reads_early = false;         // Overlap::kCache
   bool one_query_sees_all = false;  // every sequence has one query, which sees every key
 };
 

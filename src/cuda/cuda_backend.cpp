@@ -1,7 +1,6 @@
 #include "cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 
 #include "cuda/cuda_error.h"
@@ -70,9 +69,9 @@ std::string refusal(const Problem& problem) {
                   "; k_type is ", leanattn::name_of(problem.k_type), " and v_type is ",
                   leanattn::name_of(problem.v_type));
   }
-  if (find_kernel(type, problem.head_dim, problem.v_head_dim, 1) == nullptr) {
-    return concat("backend cuda has no kernel for head_dim ", problem.head_dim,
-                  " and v_head_dim ", problem.v_head_dim, "; it has ", head_dims_text(type));
+  if (find_kernel(problem, 1) == nullptr) {
+    return concat("backend cuda has no kernel for head_dim ", problem.head_dim, " and v_head_dim ",
+                  problem.v_head_dim, "; it has ", head_dims_text(type));
   }
   return {};
 }
@@ -89,9 +88,9 @@ std::string size_refusal(const Problem& problem, std::int64_t tile_m, std::int64
                   problem.packed_rows(problem.max_q_len), " and page_size ", problem.page_size,
                   "; backend cuda takes at most ", kMostInt32, " of each");
   }
-  const double tiles = static_cast<double>(problem.num_kv_heads) *
-                       static_cast<double>(problem.batch) *
-                       static_cast<double>(ceil_div(problem.packed_rows(problem.max_q_len), tile_m));
+  const double tiles =
+      static_cast<double>(problem.num_kv_heads) * static_cast<double>(problem.batch) *
+      static_cast<double>(ceil_div(problem.packed_rows(problem.max_q_len), tile_m));
   const double lean_tiles = tiles * static_cast<double>(ceil_div(problem.max_kv_len, tile_n) + 1);
   if (lean_tiles > static_cast<double>(kMostInt32)) {
     return concat("the problem has up to ", lean_tiles, " LeanTiles; backend cuda takes at most ",
@@ -100,25 +99,30 @@ std::string size_refusal(const Problem& problem, std::int64_t tile_m, std::int64
   return {};
 }
 
-/// Clusters of `size` blocks of a bulk kernel that run at once.
+/// The kernel of a problem that is not refused, for the current device: one for many rows
+/// only where it finds room.
+const CompiledKernel& kernel_for(const Problem& problem) {
+  const CompiledKernel* kernel = find_kernel(problem, problem.packed_rows(problem.max_q_len));
+  if (kernel->is_wide() && resident_blocks(*kernel) == 0) {
+    kernel = find_kernel(problem, problem.v_head_dim <= 128 ? 32 : 16);
+  }
+  return *kernel;
+}
+
+/// Clusters of `size` blocks of a kernel that run at once.
 std::int64_t resident_clusters(const CompiledKernel& compiled, std::int64_t size) {
   return max_clusters(compiled, static_cast<int>(size));
 }
 
-/// Blocks of a worker. The blocks of a cluster merge in each other's shared memory, which
-/// takes a third of the time of a merge through the workspace: the largest cluster that
-/// leaves one for every output tile, where the merge is a part of the time at all.
+/// Blocks of a worker: as many as tuning.h says, if that leaves a cluster for every output
+/// tile, else one. The blocks of a cluster merge in each other's shared memory, which takes
+/// less time than a merge through the workspace.
 std::int64_t cluster_for(const Problem& problem, const CompiledKernel& compiled,
-                         const Kernel& kernel) {
-  constexpr double kMostBytes = 600e6;
-  if (!kernel.bulk_copies || kv_bytes(problem) > kMostBytes) return 1;
-  if (problem.layout != KvLayout::kContiguous && problem.page_size % 16 != 0) return 1;
-  if (const char* text = std::getenv("LEANATTN_CUDA_CLUSTER")) return std::atoi(text);
+                         const Kernel& kernel, std::int64_t cluster) {
+  if (cluster == 1 || compiled.is_wide()) return 1;
+  if (compute_capability(problem.device.index) < 90) return 1;
   const std::int64_t tiles = num_row_blocks(problem, kernel) * problem.num_kv_heads;
-  for (const std::int64_t size : {8, 4, 2}) {
-    if (tiles <= resident_clusters(compiled, size)) return size;
-  }
-  return 1;
+  return tiles <= resident_clusters(compiled, cluster) ? cluster : 1;
 }
 
 class CudaBackend final : public Backend {
@@ -139,15 +143,10 @@ class CudaBackend final : public Backend {
     if (why_not.empty()) why_not = refusal(problem);
     if (!why_not.empty()) return {why_not, {}};
     const CurrentDevice current(problem.device.index);
-    const CompiledKernel& compiled =
-        *find_kernel(problem.q_type, problem.head_dim, problem.v_head_dim,
-                     problem.packed_rows(problem.max_q_len));
-    LaunchShape shape =
-        launch_shape({compute_capability(problem.device.index), compiled.v_head_dim,
-                      compiled.row_tiles, kv_bytes(problem)});
-    shape.warps = std::min(shape.warps, compiled.most_warps);
-    while (shape.warps > 1 && resident_blocks(compiled, shape.warps) == 0) shape.warps /= 2;
-    const int resident = resident_blocks(compiled, shape.warps);
+    const CompiledKernel& compiled = kernel_for(problem);
+    LaunchShape shape = launch_shape({compute_capability(problem.device.index), compiled.v_head_dim,
+                                      compiled.row_tiles, kv_bytes(problem)});
+    const int resident = resident_blocks(compiled);
     if (resident == 0) {
       return {concat("backend cuda finds no room for its kernel of head_dim ", problem.head_dim,
                      " on this device: it was not compiled for compute capability ",
@@ -155,20 +154,18 @@ class CudaBackend final : public Backend {
               {}};
     }
     Kernel kernel;
-    kernel.name = concat("cuda ", leanattn::name_of(compiled.type), " ", compiled.head_dim,
-                         compiled.head_dim == compiled.v_head_dim
-                             ? std::string()
-                             : concat("·", compiled.v_head_dim),
-                         ", ", compiled.tile_m(), " rows, ", shape.warps, " warps");
+    kernel.name = concat(
+        "cuda ", leanattn::name_of(compiled.type), " ", compiled.head_dim,
+        compiled.head_dim == compiled.v_head_dim ? std::string() : concat("·", compiled.v_head_dim),
+        ", ", compiled.tile_m(), " rows");
     kernel.tile_m = compiled.tile_m();
     kernel.tile_n = shape.tile_n;
     kernel.tile_n_invariant = kTileNInvariant;
-    kernel.threads = 32 * shape.warps;
-    kernel.bulk_copies = shape.bulk_copies && compute_capability(problem.device.index) >= 90;
+    kernel.threads = compiled.threads;
     kernel.num_workers =
         std::int64_t{attribute(cudaDevAttrMultiProcessorCount, problem.device.index)} *
-        std::min(shape.blocks_per_sm, resident);
-    kernel.cluster = cluster_for(problem, compiled, kernel);
+        (compiled.is_wide() ? resident : std::min(shape.blocks_per_sm, resident));
+    kernel.cluster = cluster_for(problem, compiled, kernel, shape.most_cluster);
     why_not = size_refusal(problem, kernel.tile_m, std::min(kernel.tile_n, kTileNInvariant));
     return {why_not, kernel};
   }
@@ -181,9 +178,9 @@ class CudaBackend final : public Backend {
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-    machine.description = concat(properties.name, ", ", properties.multiProcessorCount,
-                                 " SMs, compute capability ", properties.major, ".",
-                                 properties.minor);
+    machine.description =
+        concat(properties.name, ", ", properties.multiProcessorCount, " SMs, compute capability ",
+               properties.major, ".", properties.minor);
     machine.num_workers = properties.multiProcessorCount;
     machine.bytes_per_second = kBytesPerSecond;
     machine.worker_bytes_per_second = kWorkerBytesPerSecond;
@@ -205,11 +202,9 @@ class CudaBackend final : public Backend {
                        num_workers % heads == 0 ? Order::kHeadSynchronous : Order::kHeadByHead);
     }
     const std::int64_t resident =
-        kernel.cluster == 1 ? kernel.num_workers
-                            : resident_clusters(*find_kernel(problem.q_type, problem.head_dim,
-                                                           problem.v_head_dim,
-                                                           problem.packed_rows(problem.max_q_len)),
-                                              kernel.cluster);
+        kernel.cluster == 1
+            ? kernel.num_workers
+            : resident_clusters(*find_kernel(problem, kernel.tile_m), kernel.cluster);
     if (resident < heads) return partition(resident, Order::kHeadByHead);
     // Every head is cut at the same tokens: as many shares of a head as there are workers
     // for. Where that is more than its row blocks, a multiple of them cuts equal ones at
@@ -242,19 +237,17 @@ class CudaBackend final : public Backend {
     const CurrentDevice current(plan.problem.device.index);
     const auto bytes = static_cast<std::size_t>(workspace_of(plan).num_counters) * 4;
     if (bytes == 0) return;
-    check_cuda(cudaMemsetAsync(workspace.data(), 0, bytes,
-                               static_cast<cudaStream_t>(stream.handle)),
-               "cudaMemsetAsync");
+    check_cuda(
+        cudaMemsetAsync(workspace.data(), 0, bytes, static_cast<cudaStream_t>(stream.handle)),
+        "cudaMemsetAsync");
   }
 
   void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
            const Stream& stream) const override {
     const CurrentDevice current(plan.problem.device.index);
     const Problem& problem = plan.problem;
-    const CompiledKernel* kernel =
-        find_kernel(problem.q_type, problem.head_dim, problem.v_head_dim,
-                    problem.packed_rows(problem.max_q_len));
-    launch(plan, make_call(plan, arguments, workspace, stream), *kernel, arguments.kv, stream);
+    const CompiledKernel* kernel = find_kernel(problem, plan.kernel.tile_m);
+    launch(plan, make_call(plan, arguments, workspace, stream), *kernel, stream);
   }
 
   [[nodiscard]] std::byte* allocate(std::size_t bytes, const Stream& stream) const override {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/call.h"
+#include "leanattn/softmax_state.h"
 
 namespace leanattn::cuda {
 
@@ -45,13 +46,6 @@ template <class T>
   const std::int64_t i = row * indices.row_stride + column;
   return indices.wide ? static_cast<int>(static_cast<const std::int64_t*>(indices.data)[i])
                       : static_cast<const std::int32_t*>(indices.data)[i];
-}
-
-/// 2^x as the hardware has it: 2 ulp; results below 2^-126 are 0.
-[[nodiscard]] __device__ inline float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 [[nodiscard]] __device__ constexpr float minus_infinity() { return -__builtin_huge_valf(); }

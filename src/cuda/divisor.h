@@ -27,8 +27,8 @@ class Divisor {
   friend LEANATTN_HOST_DEVICE std::int32_t operator/(std::int32_t dividend,
                                                      const Divisor& divisor) {
     const auto n = static_cast<std::uint32_t>(dividend);
-    const auto high = static_cast<std::uint32_t>(
-        (static_cast<std::uint64_t>(n) * divisor.multiplier_) >> 32);
+    const auto high =
+        static_cast<std::uint32_t>((static_cast<std::uint64_t>(n) * divisor.multiplier_) >> 32);
     return static_cast<std::int32_t>((n + high) >> divisor.shift_);
   }
   friend LEANATTN_HOST_DEVICE std::int32_t operator%(std::int32_t dividend,

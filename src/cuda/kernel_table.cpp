@@ -4,6 +4,7 @@
 
 #include "compiled_kernels.h"
 #include "leanattn/error.h"
+#include "leanattn/problem.h"
 
 namespace leanattn::cuda {
 
@@ -22,11 +23,14 @@ std::span<const CompiledKernel> compiled_kernels() {
   return table;
 }
 
-const CompiledKernel* find_kernel(ElementType type, std::int64_t head_dim, std::int64_t v_head_dim,
-                                  std::int64_t rows) {
+const CompiledKernel* find_kernel(const Problem& problem, std::int64_t rows) {
+  const bool ruled = problem.rules.softcap > 0 || problem.has_alibi || problem.has_bias ||
+                     problem.has_tree_mask || !(problem.scale() > 0);
+  const Scores other = ruled ? Scores::kPlain : Scores::kRuled;
   const CompiledKernel* found = nullptr;
   for (const CompiledKernel& kernel : compiled_kernels()) {
-    if (kernel.type != type || kernel.head_dim != head_dim || kernel.v_head_dim != v_head_dim) {
+    if (kernel.type != problem.q_type || kernel.head_dim != problem.head_dim ||
+        kernel.v_head_dim != problem.v_head_dim || kernel.scores == other) {
       continue;
     }
     if (found == nullptr || found->tile_m() < rows) found = &kernel;

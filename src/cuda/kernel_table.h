@@ -8,7 +8,18 @@
 
 #include "leanattn/tensor.h"
 
+namespace leanattn {
+struct Problem;
+}
+
 namespace leanattn::cuda {
+
+/// The scores a kernel makes.
+enum class Scores : std::uint8_t {
+  kAny,
+  kPlain,  // scale·(q·k) with a positive scale
+  kRuled,  // with softcap, ALiBi, bias or tree mask, or any scale
+};
 
 /// A compiled LeanTile kernel. The pointers are what cudaLaunchKernelExC takes.
 struct CompiledKernel {
@@ -16,25 +27,23 @@ struct CompiledKernel {
   int head_dim = 0;
   int v_head_dim = 0;
   int row_tiles = 1;  // groups of 8 packed query rows of an output tile
+  Scores scores = Scores::kAny;
   const void* kernel = nullptr;
-  int (*shared_bytes)(int) = nullptr;  // of a block of so many warps
-  int most_warps = 8;                  // of a block, that its shared memory allows
-  const void* bulk_kernel = nullptr;   // with bulk tensor copies; compute capability 9.0 and up
-  int bulk_shared_bytes = 0;
-  int bulk_threads = 0;
-  int bulk_keys = 0;  // of a stage
+  int threads = 0;  // of a block
+  int shared_bytes = 0;
   const void* combine = nullptr;  // the second launch of fixed_split
 
   [[nodiscard]] int tile_m() const { return 8 * row_tiles; }
+  /// Warps have rows of their own (wide_kernel.cuh), and blocks no clusters.
+  [[nodiscard]] bool is_wide() const { return scores != Scores::kAny; }
 };
 
 /// All of them: sorted by type, head dims and row tiles.
 [[nodiscard]] std::span<const CompiledKernel> compiled_kernels();
 
-/// The kernel for `rows` packed query rows of a sequence: the smallest that holds them,
-/// else the largest. Null where head dims or type are not compiled.
-[[nodiscard]] const CompiledKernel* find_kernel(ElementType type, std::int64_t head_dim,
-                                                std::int64_t v_head_dim, std::int64_t rows);
+/// The kernel of `problem` for output tiles of up to `rows` rows: the smallest that holds
+/// them, else the largest. Null where head dims or type are not compiled.
+[[nodiscard]] const CompiledKernel* find_kernel(const Problem& problem, std::int64_t rows);
 
 /// "64, 80, …, (192, 128)" of an element type.
 [[nodiscard]] std::string head_dims_text(ElementType type);

@@ -30,27 +30,47 @@ struct CopyMap {
   [[nodiscard]] static __device__ int row() { return lane_id() / kPanelPieces; }
   [[nodiscard]] static __device__ int column() { return lane_id() % kPanelPieces * 8; }
 
-  /// Starts the copies of a chunk; row_pointer(step) is where this lane's row of that step
-  /// begins, in the first panel, at this lane's column. Rows not `valid` become zero and
-  /// are not read.
-  template <class Element, class RowPointer>
-  static __device__ void copy(std::byte* tile, const RowPointer& row_pointer, Range32 valid) {
-    using Copy = cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>;
+  using Copy = cute::SM80_CP_ASYNC_CACHEGLOBAL<cute::uint128_t>;
+  using CopyOrClear = cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>;
+
+  /// Where this lane's piece of a panel goes in the rows of a step.
+  [[nodiscard]] static __device__ std::byte* piece(std::byte* tile, int panel, int step) {
     constexpr int kRowBytes = Memory::kPanel * 2;
-    const unsigned to = Memory::row_offset(row()) ^ static_cast<unsigned>(column() * 2);
+    const unsigned lane = Memory::row_offset(row()) ^ static_cast<unsigned>(column() * 2);
+    // The rows of a step are a multiple of the swizzle's bits after those of the first.
+    const unsigned moved = lane ^ (Memory::row_offset(step * kRowStep) -
+                                   static_cast<unsigned>(step * kRowStep * kRowBytes));
+    return tile + panel * Memory::kPanelBytes + step * kRowStep * kRowBytes + moved;
+  }
+
+  /// Starts the copies of 16 rows. `from` is this lane's first row, at this lane's column of
+  /// the first panel; its next is `stride` elements further.
+  template <class Element>
+  static __device__ void copy(std::byte* tile, const Element* from, std::int64_t stride) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const Element* from = row_pointer(step);
-      const int r = row() + step * kRowStep;
-      const bool is_valid = r >= valid.begin && r < valid.end;
-      // The rows of a step are a multiple of the swizzle's bits after those of the first.
-      const unsigned moved = to ^ (Memory::row_offset(step * kRowStep) -
-                                   static_cast<unsigned>(step * kRowStep * kRowBytes));
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        std::byte* at = tile + panel * Memory::kPanelBytes + step * kRowStep * kRowBytes + moved;
         Copy::copy(*reinterpret_cast<const cute::uint128_t*>(from + panel * Memory::kPanel),
-                   *reinterpret_cast<cute::uint128_t*>(at), is_valid);
+                   *reinterpret_cast<cute::uint128_t*>(piece(tile, panel, step)));
+      }
+      from += stride;
+    }
+  }
+
+  /// As `copy` for rows anywhere: row_pointer(r) is where row r begins, at this lane's column
+  /// of the first panel. Rows not `valid` become zero and are not read.
+  template <class Element, class RowPointer>
+  static __device__ void copy_rows(std::byte* tile, const RowPointer& row_pointer, Range32 valid) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int r = row() + step * kRowStep;
+      const Element* from = row_pointer(max(valid.begin, min(r, valid.end - 1)));
+      const bool is_valid = r >= valid.begin && r < valid.end;
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        CopyOrClear::copy(*reinterpret_cast<const cute::uint128_t*>(from + panel * Memory::kPanel),
+                          *reinterpret_cast<cute::uint128_t*>(piece(tile, panel, step)), is_valid);
       }
     }
   }
@@ -60,30 +80,34 @@ struct CopyMap {
 template <class Element, int kHeadDim, int kVHeadDim>
 class KeyCopier {
  public:
-  __device__ explicit KeyCopier(const Call& call) : call_(call) {
-    contiguous_ = call.layout == KvLayout::kContiguous;
-    one_page_ = contiguous_ || call.page_size.value() % kChunk == 0;
-  }
+  __device__ explicit KeyCopier(const Call& call)
+      : call_(call),
+        contiguous_(call.layout == KvLayout::kContiguous),
+        one_page_(contiguous_ || call.page_size.value() % kChunk == 0),
+        k_stride_(CopyMap<kHeadDim>::kRowStep * call.k.slot_stride),
+        v_stride_(CopyMap<kVHeadDim>::kRowStep * call.v.slot_stride) {}
 
   __device__ void begin(const Segment& segment) {
     keys_ = segment.keys;
-    const auto* k = static_cast<const Element*>(call_.k.data) +
-                    segment.kv_head * call_.k.head_stride;
-    const auto* v = static_cast<const Element*>(call_.v.data) +
-                    segment.kv_head * call_.v.head_stride;
+    k_ = static_cast<const Element*>(call_.k.data) + segment.kv_head * call_.k.head_stride +
+         CopyMap<kHeadDim>::column();
+    v_ = static_cast<const Element*>(call_.v.data) + segment.kv_head * call_.v.head_stride +
+         CopyMap<kVHeadDim>::column();
     if (contiguous_) {
       const std::int64_t row = call_.cache_rows.data == nullptr
                                    ? segment.sequence
                                    : load_index(call_.cache_rows, segment.sequence);
-      k += row * call_.k.page_stride;
-      v += row * call_.v.page_stride;
+      k_ += row * call_.k.page_stride;
+      v_ += row * call_.v.page_stride;
     } else {
       table_ = call_.layout == KvLayout::kPagedDense
                    ? segment.sequence * call_.page_table.row_stride
                    : load_index(call_.page_indptr, segment.sequence);
     }
-    k_ = k;
-    v_ = v;
+    if (one_page_) {
+      k_ += CopyMap<kHeadDim>::row() * call_.k.slot_stride;
+      v_ += CopyMap<kVHeadDim>::row() * call_.v.slot_stride;
+    }
   }
 
   /// The page of this lane's key of the chunk from `first_key` on. To be asked for well
@@ -96,14 +120,12 @@ class KeyCopier {
   /// Starts copying the chunk from `first_key` on, which holds a key of the segment.
   __device__ void copy(const ChunkMemory& to, int first_key, int page) const {
     const Range32 valid{keys_.begin - first_key, keys_.end - first_key};
-    if (!call_.copies_aligned) {
-      copy_unaligned(to, first_key, page, valid);
-    } else if (one_page_) {
-      copy_page<kHeadDim>(to.k, call_.k, k_, first_key, page, valid);
-      copy_page<kVHeadDim>(to.v, call_.v, v_, first_key, page, valid);
+    if (one_page_ && call_.copies_aligned && valid.begin <= 0 && valid.end >= kChunk) {
+      // All 16 keys in one page: rows are a stride apart.
+      CopyMap<kHeadDim>::copy(to.k, k_ + offset_of(call_.k, first_key, page), k_stride_);
+      CopyMap<kVHeadDim>::copy(to.v, v_ + offset_of(call_.v, first_key, page), v_stride_);
     } else {
-      copy_keys<kHeadDim>(to.k, call_.k, k_, first_key, page, valid);
-      copy_keys<kVHeadDim>(to.v, call_.v, v_, first_key, page, valid);
+      copy_one_by_one(to, first_key, page, valid);
     }
   }
 
@@ -120,47 +142,29 @@ class KeyCopier {
     return page * cache.page_stride + key % call_.page_size * cache.slot_stride;
   }
 
-  /// All 16 keys in one page: rows are a stride apart.
-  template <int kDim>
-  __device__ void copy_page(std::byte* tile, const CacheTensor& cache, const Element* head,
-                            int first_key, int page, Range32 valid) const {
-    using Map = CopyMap<kDim>;
-    const Element* from = head + offset_of(cache, first_key, page) +
-                          Map::row() * cache.slot_stride + Map::column();
-    const std::int64_t stride = Map::kRowStep * cache.slot_stride;
-    Map::template copy<Element>(
-        tile,
-        [&](int) {
-          const Element* row = from;
-          from += stride;
-          return row;
-        },
-        valid);
-  }
-
-  /// Every key in a page of its own: the lanes tell each other.
-  template <int kDim>
-  __device__ void copy_keys(std::byte* tile, const CacheTensor& cache, const Element* head,
-                            int first_key, int page, Range32 valid) const {
-    using Map = CopyMap<kDim>;
-    const std::int64_t mine = offset_of(cache, lane_key(first_key), page);
-    const Element* column = head + Map::column();
-    Map::template copy<Element>(
-        tile,
-        [&](int step) { return column + shuffle(mine, Map::row() + step * Map::kRowStep); },
-        valid);
-  }
-
-  __device__ void copy_unaligned(const ChunkMemory& to, int first_key, int page,
-                                 Range32 valid) const {
+  /// Every key by itself: in a page of its own, past the segment, or where no 16-byte copy
+  /// may touch. The lanes tell each other where the keys lie.
+  __device__ void copy_one_by_one(const ChunkMemory& to, int first_key, int page,
+                                  Range32 valid) const {
+    const int key = lane_key(first_key);
+    const std::int64_t k = offset_of(call_.k, key, page);
+    const std::int64_t v = offset_of(call_.v, key, page);
+    const Element* k_head = k_ - (one_page_ ? CopyMap<kHeadDim>::row() * call_.k.slot_stride : 0);
+    const Element* v_head = v_ - (one_page_ ? CopyMap<kVHeadDim>::row() * call_.v.slot_stride : 0);
+    if (call_.copies_aligned) {
+      CopyMap<kHeadDim>::template copy_rows<Element>(
+          to.k, [&](int row) { return k_head + shuffle(k, row); }, valid);
+      CopyMap<kVHeadDim>::template copy_rows<Element>(
+          to.v, [&](int row) { return v_head + shuffle(v, row); }, valid);
+      return;
+    }
     const int row = lane_id() % kChunk;
     const bool is_valid = row >= valid.begin && row < valid.end;
-    const int key = lane_key(first_key);
     if (lane_id() < kChunk) {
-      copy_unaligned_row<Element, kHeadDim>(to.k, k_ + offset_of(call_.k, key, page), row,
+      copy_unaligned_row<Element, kHeadDim>(to.k, k_head + k - CopyMap<kHeadDim>::column(), row,
                                             is_valid);
     } else {
-      copy_unaligned_row<Element, kVHeadDim>(to.v, v_ + offset_of(call_.v, key, page), row,
+      copy_unaligned_row<Element, kVHeadDim>(to.v, v_head + v - CopyMap<kVHeadDim>::column(), row,
                                              is_valid);
     }
   }
@@ -168,10 +172,12 @@ class KeyCopier {
   const Call& call_;
   bool contiguous_;
   bool one_page_;
-  Range32 keys_{};             // of the segment
-  const Element* k_ = nullptr;  // the head's first (contiguous: of the cache row)
-  const Element* v_ = nullptr;
-  std::int64_t table_ = 0;     // entries before the sequence's first page
+  std::int64_t k_stride_;       // from a lane's row to its next, elements
+  std::int64_t v_stride_;
+  Range32 keys_{};              // of the segment
+  const Element* k_ = nullptr;  // this lane's column of the head's first key (contiguous: of the
+  const Element* v_ = nullptr;  // cache row); if in one page, of this lane's first row
+  std::int64_t table_ = 0;      // entries before the sequence's first page
 };
 
 }  // namespace leanattn::cuda

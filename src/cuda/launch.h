@@ -8,14 +8,14 @@
 namespace leanattn::cuda {
 
 /// Launches `call` of `plan`: one kernel, or for fixed_split two. Throws CudaError.
-void launch(const Plan& plan, Call call, const CompiledKernel& kernel, const KvView& kv,
+void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
             const Stream& stream);
 
-/// Thread blocks of `kernel` with so many warps that an SM of the current device holds;
-/// 0 if its shared memory does not suffice for one.
-[[nodiscard]] int resident_blocks(const CompiledKernel& kernel, int warps);
+/// Thread blocks of `kernel` that an SM of the current device holds; 0 if its shared memory
+/// does not suffice for one, or the kernel was not compiled for it.
+[[nodiscard]] int resident_blocks(const CompiledKernel& kernel);
 
-/// Clusters of `size` blocks of the bulk kernel that the current device runs at once.
+/// Clusters of `size` blocks of `kernel` that the current device runs at once.
 [[nodiscard]] int max_clusters(const CompiledKernel& kernel, int size);
 
 /// 10·major + minor of a device.

@@ -238,12 +238,11 @@ struct WarpTile {
                                 const ChunkMemory& chunk) {
     // Matrices of A: keys 0–7, 8–15 of columns 0–7, then of columns 8–15.
     const unsigned lane_offset = KMemory::row_offset(lane_id() % 16) ^ (lane_id() / 16 * 16u);
-    const int panel_bytes = chunk.panel_bytes<KMemory::kPanel>();
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       constexpr int kPanelPieces = KMemory::kPanel / 8;
       std::uint32_t rK[4];
-      load_matrices(chunk.k + 2 * k / kPanelPieces * panel_bytes +
+      load_matrices(chunk.k + 2 * k / kPanelPieces * KMemory::kPanelBytes +
                         (lane_offset ^ (2 * k % kPanelPieces * 16u)),
                     rK);
       queries.multiply(S, rK, k);
@@ -306,12 +305,11 @@ struct WarpTile {
     // Matrices of A: dims 0–7, 8–15 of keys 0–7, then of keys 8–15.
     const int key = lane_id() % 8 + lane_id() / 16 * 8;
     const unsigned lane_offset = VMemory::row_offset(key) ^ (lane_id() / 8 % 2 * 16u);
-    const int panel_bytes = chunk.panel_bytes<VMemory::kPanel>();
 #pragma unroll
     for (int d = 0; d < kDimTiles; ++d) {
       constexpr int kPanelPieces = VMemory::kPanel / 8;
       std::uint32_t rV[4];
-      load_matrices_transposed(chunk.v + 2 * d / kPanelPieces * panel_bytes +
+      load_matrices_transposed(chunk.v + 2 * d / kPanelPieces * VMemory::kPanelBytes +
                                    (lane_offset ^ (2 * d % kPanelPieces * 16u)),
                                rV);
 #pragma unroll
@@ -322,11 +320,10 @@ struct WarpTile {
   }
 
   [[nodiscard]] static __device__ bool any_not_finite(const ChunkMemory& chunk) {
-    const int panel_bytes = chunk.panel_bytes<VMemory::kPanel>();
     bool found = false;
     for (int i = lane_id(); i < kChunk * VMemory::kPieces; i += kLanes) {
       const uint4 piece = *reinterpret_cast<const uint4*>(
-          chunk.v + VMemory::offset(i / VMemory::kPieces, i % VMemory::kPieces, panel_bytes));
+          chunk.v + VMemory::offset(i / VMemory::kPieces, i % VMemory::kPieces));
       for (const std::uint32_t pair : {piece.x, piece.y, piece.z, piece.w}) {
         found |= TensorCore<Element>::not_finite(pair);
       }
@@ -336,7 +333,6 @@ struct WarpTile {
 
   /// As `accumulate`, but a key that a row does not see is not multiplied with.
   __device__ void accumulate_one_by_one(const float (&P)[kRowTiles][4], const ChunkMemory& chunk) {
-    const int panel_bytes = chunk.panel_bytes<VMemory::kPanel>();
     for (int key = 0; key < kChunk; ++key) {
       const int source = key % 8 * 4 + lane_id() % 4;
 #pragma unroll
@@ -352,7 +348,7 @@ struct WarpTile {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
               const std::byte* at =
-                  chunk.v + VMemory::offset(key, 2 * d + half, panel_bytes) + lane_id() / 4 * 2;
+                  chunk.v + VMemory::offset(key, 2 * d + half) + lane_id() / 4 * 2;
               O[t][d][j + 2 * half] +=
                   weight * static_cast<float>(*reinterpret_cast<const Element*>(at));
             }

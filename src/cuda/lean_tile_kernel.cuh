@@ -1,158 +1,315 @@
-// The kernel: for each segment of my work range { for each 16 keys { S = K·Qᵀ, update
-// the states, O += Vᵀ·P }; write the output, or publish a partial and, if last, merge }.
-// One launch; nobody waits for another block (LeanAttention, arXiv 2405.10480).
+// The kernel. Of a block's warps, eight (or four) have the tiles; three bring keys and values
+// into a ring of stages; one, the scribe, brings the queries and notes what each segment is.
+// The warps with the tiles see nothing of schedule, pages or addresses: their code is what
+// 16 keys need (docs/kernels.md).
+//
+// For each segment of my work range { for each 16 keys { S = K·Qᵀ, update the states,
+// O += Vᵀ·P }; write the output, or publish a partial and, if last, merge }: one launch, in
+// which nobody waits for another worker (LeanAttention, arXiv 2405.10480).
 #pragma once
 
-#include "cuda/bulk_kernel.cuh"
+#include "cuda/barrier.cuh"
 #include "cuda/kernel_table.h"
 #include "cuda/key_rows.cuh"
 #include "cuda/lean_tile.cuh"
 #include "cuda/merge.cuh"
+#include "cuda/wide_kernel.cuh"
 
 namespace leanattn::cuda {
 
-/// What a warp needs of its segments between their beginning and their end; not kept in
-/// registers, which the tile fills.
-struct alignas(16) WarpNotes {
-  Segment segments[2];  // the one at hand and the one the loader has run ahead to
+/// What the scribe tells of a segment.
+struct alignas(16) SegmentNote {
+  Segment segment;
   Partners partners;
+  bool end = false;  // nothing follows: the other fields mean nothing
 };
 
-/// Shared memory of a block: the ring of each warp, then what the block shares.
+/// Shared memory of a block.
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
 struct BlockMemory {
-  using Loader = ChunkLoader<Element, kHeadDim, kVHeadDim>;
-  using Queries = QueryTile<Element, kHeadDim, kRowTiles>;
+  using QMemory = typename QueryTile<Element, kHeadDim, kRowTiles>::Memory;
+  using KMemory = TileMemory<kChunk, kHeadDim>;
+  using VMemory = TileMemory<kChunk, kVHeadDim>;
+  /// Warps with a tile. Four share a stage, 16 keys each; groups of four take turns.
+  static constexpr int kStageWarps = 4;
+  static constexpr int kGroups = kHeadDim + kVHeadDim <= 320 ? 2 : 1;
+  static constexpr int kWarps = kGroups * kStageWarps;
+  static constexpr int kCopyWarps = 3;  // that bring keys and values
+  static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;  // whole warpgroups
+  static constexpr int kKeys = kStageWarps * kChunk;
+  static constexpr int kKBytes = kStageWarps * KMemory::kBytes;
+  static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
+  static constexpr int kNotes = 2;
+  /// What the blocks of a cluster leave for each other; two, so that one is written while
+  /// the other is read.
+  static constexpr int kClusterFloats = num_slices_of(kRowTiles, kVHeadDim) * kSliceFloats;
 
-  /// Stages of a ring: enough for 128 KB in flight where a block of 8 warps has an SM for
-  /// itself (64 KB saturate an H200; see docs/kernels.md).
-  static constexpr int kStages = Loader::kStageBytes <= 5120   ? 4
-                                 : Loader::kStageBytes <= 6144 ? 3
-                                                               : 2;
-  static constexpr int kRingBytes = kStages * Loader::kStageBytes;
+  static constexpr int kRestBytes =
+      MergeMemory<kVHeadDim>::bytes(kWarps) + 2 * kClusterFloats * 4 +
+      kNotes * (QMemory::kBytes + static_cast<int>(sizeof(SegmentNote))) +
+      static_cast<int>(sizeof(Line)) + 32 * 8;
+  static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
+  static constexpr int kStages = (kMostStages < 12 ? kMostStages : 12) / kGroups * kGroups;
+  static_assert(kStages >= 2);
+  static constexpr int kBytes = kStages * kStageBytes + kRestBytes;
 
-  [[nodiscard]] static constexpr __host__ __device__ int queries(int warps) {
-    return warps * kRingBytes;
+  std::byte* ring;     // [kStages][K of kKeys, V of kKeys]
+  std::byte* queries;  // [kNotes]
+  std::byte* merge;
+  float* cluster;      // [2][kClusterFloats]
+  SegmentNote* notes;  // [kNotes]
+  Barrier* full;       // [kStages]
+  Barrier* empty;      // [kStages]
+  Barrier* noted;      // [kNotes]
+  Barrier* read;       // [kNotes]
+  Barrier* met;        // all warps of the cluster have left their slices
+  Line* line;
+
+  __device__ explicit BlockMemory(std::byte* memory)
+      : ring(memory),
+        queries(ring + kStages * kStageBytes),
+        merge(queries + kNotes * QMemory::kBytes),
+        cluster(reinterpret_cast<float*>(merge + MergeMemory<kVHeadDim>::bytes(kWarps))),
+        notes(reinterpret_cast<SegmentNote*>(cluster + 2 * kClusterFloats)),
+        full(reinterpret_cast<Barrier*>(notes + kNotes)),
+        empty(full + kStages),
+        noted(empty + kStages),
+        read(noted + kNotes),
+        met(read + kNotes),
+        line(reinterpret_cast<Line*>(met + 1)) {
+    static_assert(2 * kStages + 2 * kNotes + 1 <= 32);
   }
-  [[nodiscard]] static constexpr __host__ __device__ int merge(int warps) {
-    return queries(warps) + Queries::Memory::kBytes;
+
+  __device__ void init_barriers(int cluster_size) const {
+    for (int i = 0; i < kStages; ++i) {
+      full[i].init(kCopyWarps * kLanes);
+      empty[i].init(kStageWarps);
+    }
+    for (int i = 0; i < kNotes; ++i) {
+      noted[i].init(1);
+      read[i].init(kWarps);
+    }
+    met->init(cluster_size * kWarps);
+    fence_barrier_init();
   }
-  [[nodiscard]] static constexpr __host__ __device__ int line(int warps) {
-    return merge(warps) + MergeMemory<kVHeadDim>::bytes(warps);
-  }
-  [[nodiscard]] static constexpr __host__ __device__ int notes(int warps) {
-    return line(warps) + static_cast<int>(sizeof(Line) + 15) / 16 * 16;
-  }
-  [[nodiscard]] static constexpr __host__ __device__ int bytes(int warps) {
-    return notes(warps) + warps * static_cast<int>(sizeof(WarpNotes));
+
+  /// Rows 16·warp … of a stage.
+  [[nodiscard]] __device__ ChunkMemory chunk(int stage, int warp) const {
+    std::byte* at = ring + stage * kStageBytes;
+    return {at + warp * KMemory::kBytes, at + kKBytes + warp * VMemory::kBytes};
   }
 };
 
-/// Waits until the oldest of `filled` groups of copies has arrived, for the whole warp.
-template <int kStages>
-__device__ void wait_for_oldest(int filled) {
-  static_assert(kStages <= 4);
-  if (filled == 1) {
-    cute::cp_async_wait<0>();
-  } else if (filled == 2) {
-    cute::cp_async_wait<1>();
-  } else if (filled == 3) {
-    cute::cp_async_wait<2>();
-  } else {
-    cute::cp_async_wait<3>();
+/// The blocks of a cluster share a worker's segments: block `rank` takes every size-th stage.
+struct ClusterShare {
+  int rank = 0;
+  int size = 1;
+
+  /// Stages of a segment's `num_stages` that are this block's.
+  [[nodiscard]] __device__ int stages_of(int num_stages) const {
+    return num_stages <= rank ? 0 : size == 1 ? num_stages : (num_stages - rank - 1) / size + 1;
   }
+};
+
+/// One of the warps that keep the ring full: it brings every kCopyWarps-th chunk, from the
+/// `mine`-th on.
+template <class Element, int kHeadDim, int kVHeadDim, class Memory>
+__device__ void bring_keys(const Call& call, const Memory& memory, Cursor& cursor,
+                           const ClusterShare& share, int mine) {
+  KeyCopier<Element, kHeadDim, kVHeadDim> copier(call);
+  RingPlace<Memory::kStages> stage;
+  const int step = share.size * Memory::kKeys;
+  int chunk = mine;  // the next of this warp's, counted from the first of the stage
+#pragma unroll 1
+  while (!cursor.done()) {
+    const Segment segment = cursor.next();
+    copier.begin(segment);
+    const int end = segment.keys.end;
+    int key = segment.keys.begin / kChunk * kChunk + share.rank * Memory::kKeys;
+    int page = copier.page_of(key + chunk * kChunk);
+#pragma unroll 1
+    for (; key < end; key += step) {
+      memory.empty[stage.index].wait(stage.parity ^ 1);
+#pragma unroll 1
+      for (; chunk < Memory::kStageWarps; chunk += Memory::kCopyWarps) {
+        const int first = key + chunk * kChunk;
+        if (first < end) copier.copy(memory.chunk(stage.index, chunk), first, page);
+        const int next = chunk + Memory::kCopyWarps;
+        page = copier.page_of(next < Memory::kStageWarps
+                                  ? key + next * kChunk
+                                  : key + step + (next - Memory::kStageWarps) * kChunk);
+      }
+      chunk -= Memory::kStageWarps;
+      memory.full[stage.index].arrive_after_copies(call.copies_aligned);
+      stage.advance();
+    }
+  }
+  let_next_call_start();
+}
+
+/// The scribe: brings the queries of each segment and notes what it is.
+template <class Queries, class Memory>
+__device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor,
+                              int worker) {
+  RingPlace<Memory::kNotes> place;
+  for (;;) {
+    SegmentNote& note = memory.notes[place.index];
+    memory.read[place.index].wait(place.parity ^ 1);
+    if (cursor.done()) {
+      note.end = true;
+    } else {
+      const Segment segment = cursor.next();
+      const auto pieces = Queries::load(call, segment);
+      note.segment = segment;  // all lanes the same
+      if (!segment.whole()) note.partners = Partners(call, cursor, segment, worker);
+      note.end = false;
+      Queries::store(pieces, memory.queries + place.index * Memory::QMemory::kBytes);
+    }
+    __syncwarp();
+    if (lane_id() == 0) memory.noted[place.index].arrive();
+    if (note.end) break;
+    place.advance();
+  }
+}
+
+/// The end of a segment that a cluster's blocks shared: each leaves its slices in its own
+/// shared memory, and once all have, they share the merging of them.
+template <class Element, int kVHeadDim, int kRowTiles, class Memory, class Tile>
+__device__ void finish_in_cluster(const Call& call, const SegmentNote& note, const Memory& memory,
+                                  const Tile& tile, int warp, const ClusterShare& share,
+                                  unsigned round) {
+  using Place = PositionPlace<kVHeadDim>;
+  float* slices = memory.cluster + (round & 1) * Memory::kClusterFloats;
+  for_each_slice<kVHeadDim, kRowTiles>(
+      call, note.segment, tile, memory.merge, warp, Memory::kWarps,
+      [&](int slice, int, const Position& position) {
+        float* at = slices + slice * kSliceFloats;
+        reinterpret_cast<float4*>(at)[lane_id()] = position.out;
+        reinterpret_cast<float2*>(at + 4 * kLanes)[lane_id()] = {position.state.max,
+                                                                 position.state.sum};
+      });
   __syncwarp();
+  if (lane_id() < share.size) memory.met->arrive_at(lane_id());
+  memory.met->wait_for_cluster(round & 1);
+
+  const int rows =
+      rows_of_block(call, note.segment.block.q_len, note.segment.row_block, 8 * kRowTiles).size();
+  for (int t = 0; 8 * t < rows; ++t) {
+    const int count = slices_of_rows<kVHeadDim>(t, rows);
+    for (int i = share.rank + warp * share.size; i < count; i += share.size * Memory::kWarps) {
+      const int slice = t * Place::kSlices + i;
+      const Position position = merge_positions<8>(share.size, [&](int rank) {
+        return ClusterPlace(slices + slice * kSliceFloats, rank);
+      });
+      deliver_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice,
+                                        rows, position);
+    }
+  }
+}
+
+/// A warp with a tile.
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, class Memory>
+__device__ void consume(const Call& call, const Memory& memory, int warp,
+                        const ClusterShare& share) {
+  const float scale_log2 = call.scale * kLog2E;
+  const int group = warp / Memory::kStageWarps;
+  const int first_row = warp % Memory::kStageWarps * kChunk;  // of a stage
+  QueryTile<Element, kHeadDim, kRowTiles> queries;
+  WarpTile<Element, kHeadDim, kVHeadDim, kRowTiles> tile;
+  RingPlace<Memory::kStages> stage;
+  stage.index = group;
+  RingPlace<Memory::kNotes> note;
+  int stages_before = 0;  // of earlier segments
+#pragma unroll 1
+  for (unsigned round = 0;; ++round, note.advance()) {
+    memory.noted[note.index].wait(note.parity);
+    const SegmentNote& noted = memory.notes[note.index];
+    if (noted.end) break;
+    const Range32 keys = noted.segment.keys;
+    const int first_key = keys.begin / kChunk * kChunk;
+    const int num_stages = share.stages_of(ceil_div_int(keys.end - first_key, Memory::kKeys));
+    queries.attach(memory.queries + note.index * Memory::QMemory::kBytes);
+    tile.clear();
+#pragma unroll 1
+    for (int i = (group - stages_before) & (Memory::kGroups - 1); i < num_stages;
+         i += Memory::kGroups) {
+      const int key = first_key + (share.rank + i * share.size) * Memory::kKeys + first_row;
+      memory.full[stage.index].wait(stage.parity);
+      if (key < keys.end) {
+        tile.take(call, noted.segment, queries,
+                  memory.chunk(stage.index, warp % Memory::kStageWarps), key, scale_log2);
+      }
+      __syncwarp();
+      if (lane_id() == 0) memory.empty[stage.index].arrive();
+      stage.advance(Memory::kGroups);
+    }
+    stages_before += num_stages;
+    tile.finish();
+    wait_for_call_ahead();
+    if (share.size == 1) {
+      finish_segment<Element, kVHeadDim, kRowTiles>(call, noted.segment, noted.partners, tile,
+                                                    memory.merge, warp, Memory::kWarps);
+    } else {
+      finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, share,
+                                                       round);
+    }
+    __syncwarp();
+    if (lane_id() == 0) memory.read[note.index].arrive();
+  }
 }
 
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
-__global__ void __launch_bounds__(256, 1) lean_tile_kernel(const __grid_constant__ Call call) {
+__global__ void
+    __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
+        lean_tile_kernel(const __grid_constant__ Call call) {
   using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
+  using Queries = QueryTile<Element, kHeadDim, kRowTiles>;
   constexpr int kTileM = 8 * kRowTiles;
-  extern __shared__ __align__(1024) std::byte memory[];
+  extern __shared__ __align__(1024) std::byte bytes[];
+  const Memory memory(bytes);
   const int warp = warp_id();
-  std::byte* ring = memory + warp * Memory::kRingBytes;
-  Line& line = *reinterpret_cast<Line*>(memory + Memory::line(num_warps()));
   if (call.timeline != nullptr && threadIdx.x == 0) {
     call.timeline[2 * blockIdx.x] = nanoseconds();
   }
-
+  ClusterShare share;
+  share.size = call.cluster.value();
+  const int worker = static_cast<int>(blockIdx.x) / call.cluster;
+  share.rank = static_cast<int>(blockIdx.x) - worker * share.size;
+  if (threadIdx.x == 0) memory.init_barriers(share.size);
   if (!call.reads_early) wait_for_call_ahead();
   if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kLanes) {
-    lay_out_line(call, kTileM, line);
+    lay_out_line(call, kTileM, *memory.line);
+  } else {
+    __syncthreads();
   }
-  const int worker = static_cast<int>(blockIdx.x);
-  Cursor cursor(call, kTileM, line, worker);
-  const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
-  ChunkLoader<Element, kHeadDim, kVHeadDim> loader(call, warp);
-  QueryTile<Element, kHeadDim, kRowTiles> queries;
-  WarpTile<Element, kHeadDim, kVHeadDim, kRowTiles> tile;
-  const float scale_log2 = call.scale * kLog2E;
+  if (share.size > 1) cluster_arrive();  // its barriers are ready, once it is waited for
 
-  // The loader runs ahead of the tile, into the next segment. A step per turn of one loop
-  // keeps the code small, which an SM fetches from memory as it fetches the keys.
-  WarpNotes& notes = reinterpret_cast<WarpNotes*>(memory + Memory::notes(num_warps()))[warp];
-  int slot = 0;  // of the segment at hand
-  bool is_open = false, is_ahead = false;
-  int end = 0;
-  int key = 0;
-  int filled = 0;  // stages of the ring
-  int stage = 0;   // the next to be filled
-#pragma unroll 1
-  for (;;) {
-#pragma unroll 1
-    while (filled < Memory::kStages) {
-      if (!loader.has_chunk()) {
-        if (is_ahead || cursor.done()) break;
-        const Segment ahead = cursor.next();
-        notes.segments[slot ^ 1] = ahead;  // every lane the same
-        is_ahead = true;
-        loader.begin(ahead);
-        continue;
-      }
-      loader.issue(ring + stage * Memory::Loader::kStageBytes);
-      stage = stage + 1 == Memory::kStages ? 0 : stage + 1;
-      ++filled;
+  // Registers go by warpgroups: those with the tiles get what the others can spare.
+  if (warp < Memory::kWarps) {
+    if constexpr (Memory::kGroups == 2) more_registers<200>();
+    if (share.size > 1) cluster_wait();
+    consume<Element, kHeadDim, kVHeadDim, kRowTiles>(call, memory, warp, share);
+    if (call.timeline != nullptr && threadIdx.x == 0) {
+      call.timeline[2 * blockIdx.x + 1] = nanoseconds();
     }
-    if (!is_open) {
-      wait_for_call_ahead();
-      if (!is_ahead) break;
-      slot ^= 1;
-      __syncwarp();
-      const Segment& segment = notes.segments[slot];
-      is_ahead = false;
-      is_open = true;
-      end = segment.keys.end;
-      key = segment.keys.begin / kChunk * kChunk + warp * kChunk;
-      std::byte* sQ = memory + Memory::queries(num_warps());
-      sync_warps(num_warps());  // all have read what lay there before
-      if (warp == 0) queries.store(queries.load(call, segment), sQ);
-      sync_warps(num_warps());
-      queries.attach(sQ);
-      tile.clear();
-      if (!segment.whole()) notes.partners = Partners(call, cursor, segment, worker);
-    } else if (key < end) {
-      wait_for_oldest<Memory::kStages>(filled);
-      int oldest = stage - filled;
-      if (oldest < 0) oldest += Memory::kStages;
-      std::byte* at = ring + oldest * Memory::Loader::kStageBytes;
-      tile.take(call, notes.segments[slot], queries, {at, at + Memory::Loader::kKBytes}, key,
-                scale_log2);
-      __syncwarp();
-      --filled;
-      key += num_warps() * kChunk;
+  } else {
+    if constexpr (Memory::kGroups == 2) fewer_registers<104>();
+    const int role = warp - Memory::kWarps;
+    Cursor cursor(call, kTileM, *memory.line, worker);
+    if (role < Memory::kCopyWarps) {
+      bring_keys<Element, kHeadDim, kVHeadDim>(call, memory, cursor, share, role);
     } else {
-      if (!is_ahead && cursor.done()) let_next_call_start();
-      tile.finish();
-      __syncwarp();
-      finish_segment<Element, kVHeadDim, kRowTiles>(
-          call, notes.segments[slot], notes.partners, tile, memory + Memory::merge(num_warps()), warp,
-          num_warps());
-      is_open = false;
+      const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
+      wait_for_call_ahead();
+      note_segments<Queries>(call, memory, cursor, worker);
+      if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
     }
+    __syncwarp();
+    if (share.size > 1) cluster_wait();
   }
-  if (maybe_empty_blocks && warp == 0) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
-  if (call.timeline != nullptr && threadIdx.x == 0) {
-    call.timeline[2 * blockIdx.x + 1] = nanoseconds();
+  if (share.size > 1) {  // others may still read what this block left
+    cluster_arrive();
+    cluster_wait();
   }
 }
 
@@ -214,7 +371,6 @@ inline constexpr ElementType kElementType<cutlass::bfloat16_t> = ElementType::kB
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
 [[nodiscard]] CompiledKernel compiled_kernel() {
   using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
-  constexpr int kMostSharedBytes = 227 * 1024;  // of a block, on compute capability 9.0
   CompiledKernel row;
   row.type = kElementType<Element>;
   row.head_dim = kHeadDim;
@@ -222,16 +378,33 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
   row.row_tiles = kRowTiles;
   row.kernel = reinterpret_cast<const void*>(
       &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
+  row.threads = Memory::kThreads;
+  row.shared_bytes = Memory::kBytes;
   row.combine = reinterpret_cast<const void*>(&combine_kernel<Element, kVHeadDim, kRowTiles>);
-  row.shared_bytes = &Memory::bytes;
-  using Bulk = BulkMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
-  row.bulk_kernel =
-      reinterpret_cast<const void*>(&bulk_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
-  row.bulk_shared_bytes = Bulk::kBytes;
-  row.bulk_threads = Bulk::kThreads;
-  row.bulk_keys = Bulk::kKeys;
-  static_assert(Bulk::kBytes <= kMostSharedBytes);
-  row.most_warps = Memory::bytes(8) <= kMostSharedBytes ? 8 : 4;
+  return row;
+}
+
+/// The kernels for many rows. O of 32 rows takes kVHeadDim registers of a lane: more than
+/// 128 do not fit, and with a head_dim above 128 neither do two blocks into an SM.
+template <class Element, int kHeadDim, int kVHeadDim, Scores kScores>
+[[nodiscard]] CompiledKernel compiled_wide_kernel() {
+  constexpr bool kRuled = kScores == Scores::kRuled;
+  constexpr int kGroups = kHeadDim <= 128 && kVHeadDim <= 128 && !kRuled ? 2 : 1;
+  constexpr int kWarps = 8 / kGroups;
+  using Block = WideBlock<Element, kHeadDim, kVHeadDim, kGroups, kWarps, kRuled>;
+  static_assert(Block::kBytes <= 227 * 1024);  // of a block, on compute capability 9.0
+  CompiledKernel row;
+  row.type = kElementType<Element>;
+  row.head_dim = kHeadDim;
+  row.v_head_dim = kVHeadDim;
+  row.row_tiles = Block::kTileM / 8;
+  row.scores = kScores;
+  row.kernel = reinterpret_cast<const void*>(
+      &wide_kernel<Element, kHeadDim, kVHeadDim, kGroups, kWarps, kRuled>);
+  row.threads = Block::kThreads;
+  row.shared_bytes = Block::kBytes;
+  row.combine =
+      reinterpret_cast<const void*>(&combine_kernel<Element, kVHeadDim, Block::kTileM / 8>);
   return row;
 }
 
@@ -239,13 +412,19 @@ template <class Element, int kHeadDim, int kVHeadDim>
 std::span<const CompiledKernel> LeanTileKernels<Element, kHeadDim, kVHeadDim>::rows() {
   // O of 8 rows takes kVHeadDim / 4 registers of a lane: at most 128 of its 255.
   if constexpr (kVHeadDim <= 128) {
-    static const CompiledKernel table[] = {compiled_kernel<Element, kHeadDim, kVHeadDim, 1>(),
-                                           compiled_kernel<Element, kHeadDim, kVHeadDim, 2>(),
-                                           compiled_kernel<Element, kHeadDim, kVHeadDim, 4>()};
+    static const CompiledKernel table[] = {
+        compiled_kernel<Element, kHeadDim, kVHeadDim, 1>(),
+        compiled_kernel<Element, kHeadDim, kVHeadDim, 2>(),
+        compiled_kernel<Element, kHeadDim, kVHeadDim, 4>(),
+        compiled_wide_kernel<Element, kHeadDim, kVHeadDim, Scores::kPlain>(),
+        compiled_wide_kernel<Element, kHeadDim, kVHeadDim, Scores::kRuled>()};
     return table;
   } else {
-    static const CompiledKernel table[] = {compiled_kernel<Element, kHeadDim, kVHeadDim, 1>(),
-                                           compiled_kernel<Element, kHeadDim, kVHeadDim, 2>()};
+    static const CompiledKernel table[] = {
+        compiled_kernel<Element, kHeadDim, kVHeadDim, 1>(),
+        compiled_kernel<Element, kHeadDim, kVHeadDim, 2>(),
+        compiled_wide_kernel<Element, kHeadDim, kVHeadDim, Scores::kPlain>(),
+        compiled_wide_kernel<Element, kHeadDim, kVHeadDim, Scores::kRuled>()};
     return table;
   }
 }

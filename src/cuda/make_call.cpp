@@ -10,8 +10,8 @@ namespace {
 
 template <class Pointer>
 RowTensor row_tensor(const TensorView<4, Pointer>& view) {
-  return {const_cast<void*>(static_cast<const void*>(view.data)), view.strides[0],
-          view.strides[1], view.strides[2]};
+  return {const_cast<void*>(static_cast<const void*>(view.data)), view.strides[0], view.strides[1],
+          view.strides[2]};
 }
 
 CacheTensor cache_tensor(const TensorView<4>& view) {
@@ -63,8 +63,7 @@ void set_tensors(Call& call, const Problem& problem, const Arguments& arguments)
   call.lengths = indices_of(arguments.lengths);
   if (problem.ragged_q) call.q_offsets = indices_of(arguments.q_offsets);
   call.layout = problem.layout;
-  call.page_size =
-      Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(problem.page_size, 1)));
+  call.page_size = Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(problem.page_size, 1)));
   call.page_table =
       indices_of(problem.layout == KvLayout::kPagedDense ? kv.page_table : kv.page_ids);
   call.page_indptr = indices_of(kv.page_indptr);
@@ -109,8 +108,8 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   call.kind = plan.partition.kind;
   call.batch_invariant = plan.batch_invariant;
   call.float_out = problem.out_type == ElementType::kFloat32;
-  call.has_score_rules = problem.rules.softcap > 0 || problem.has_alibi || problem.has_bias ||
-                         problem.has_tree_mask;
+  call.has_score_rules =
+      problem.rules.softcap > 0 || problem.has_alibi || problem.has_bias || problem.has_tree_mask;
   call.one_query_sees_all = !problem.ragged_q && problem.max_q_len == 1 && call.window.left < 0;
   call.reads_early = stream.overlap == Overlap::kCache;
   return call;

@@ -13,45 +13,35 @@
 namespace leanattn::cuda {
 
 /// Merges positions 0 to count − 1, in this order, kWidth at a time: as many loads are in
-/// flight. place(i) has a state() and an out(), of which the latter is used only if the
-/// state weighs anything.
+/// flight. place(i) has a state() and an out(), which is 0 where the state is empty.
 template <int kWidth, class Place>
 [[nodiscard]] __device__ Position merge_positions(int count, const Place& place) {
   Position merged;
 #pragma unroll 1
   for (int first = 0; first < count; first += kWidth) {
-    SoftmaxState states[kWidth];
-    float4 outs[kWidth];
+    SoftmaxState states[kWidth + 1];
+    float4 outs[kWidth + 1];
+    states[0] = merged.state;
+    outs[0] = merged.out;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
+      outs[i + 1] = float4{};
       if (first + i < count) {
         const auto at = place(first + i);
-        states[i] = at.state();
-        outs[i] = at.out();
+        states[i + 1] = at.state();
+        outs[i + 1] = at.out();
       }
     }
-    float scales[kWidth];
-    Position batch;
-    batch.state = merge_all(states, scales);
+    float scales[kWidth + 1];
+    merged.state = merge_all(states, scales);
+    merged.out = float4{};
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      if (scales[i] == 0.0f) continue;
-      batch.out.x += outs[i].x * scales[i];
-      batch.out.y += outs[i].y * scales[i];
-      batch.out.z += outs[i].z * scales[i];
-      batch.out.w += outs[i].w * scales[i];
+    for (int i = 0; i <= kWidth; ++i) {
+      merged.out.x += outs[i].x * scales[i];
+      merged.out.y += outs[i].y * scales[i];
+      merged.out.z += outs[i].z * scales[i];
+      merged.out.w += outs[i].w * scales[i];
     }
-    if (first == 0) {
-      merged = batch;
-      continue;
-    }
-    const MergeScales two = merge(merged.state, batch.state);
-    const auto add = [&](float left, float right) {
-      return (two.left == 0.0f ? 0.0f : left * two.left) +
-             (two.right == 0.0f ? 0.0f : right * two.right);
-    };
-    merged.out = {add(merged.out.x, batch.out.x), add(merged.out.y, batch.out.y),
-                  add(merged.out.z, batch.out.z), add(merged.out.w, batch.out.w)};
   }
   return merged;
 }
@@ -151,7 +141,7 @@ struct Partners {
   const SlicePlace first(call, partners.first, slice);
   const SlicePlace second(call, partners.second, slice);
   const std::int64_t step = std::int64_t{partners.step} * call.num_slices * kSliceFloats;
-  return merge_positions<16>(partners.count, [&](int i) {
+  return merge_positions<8>(partners.count, [&](int i) {
     return i == 0 ? first : second.after((i - 1) * step);
   });
 }
@@ -207,7 +197,7 @@ struct MergeMemory {
 
   /// What all warps have for a position.
   [[nodiscard]] __device__ Position merged(int row, int dim) const {
-    return merge_positions<8>(warps, [&](int i) {
+    return merge_positions<4>(warps, [&](int i) {
       return WarpPlace{states + i * 8 + row, outs + i * kWarpFloats + row * kRowFloats + dim};
     });
   }
@@ -219,27 +209,33 @@ class ClusterPlace {
   /// `slice` [kSliceFloats] of this block, in block `rank`.
   __device__ ClusterPlace(const float* slice, int rank) {
     const auto mine = static_cast<unsigned>(__cvta_generic_to_shared(slice));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at_) : "r"(mine), "r"(rank));
+#endif
   }
   [[nodiscard]] __device__ SoftmaxState state() const {
     SoftmaxState state;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
                  : "=f"(state.max), "=f"(state.sum)
                  : "r"(at_ + 16u * kLanes + 8u * lane_id())
                  : "memory");
+#endif
     return state;
   }
   [[nodiscard]] __device__ float4 out() const {
-    float4 out;
+    float4 out{};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
                  : "r"(at_ + 16u * lane_id())
                  : "memory");
+#endif
     return out;
   }
 
  private:
-  unsigned at_;
+  unsigned at_ = 0;
 };
 
 /// Merges the warps, with all `warps` that have a tile; each calls

@@ -1,6 +1,6 @@
 // How 16 rows of K or V, or the rows of Q, lie in shared memory: in panels of 16, 32 or
 // 64 elements, whose 16-byte pieces are swizzled so that neither the copies nor ldmatrix
-// meet a bank twice. It is the layout in which bulk tensor copies write, too.
+// meet a bank twice.
 #pragma once
 
 #include <cstdint>
@@ -32,27 +32,18 @@ struct TileMemory {
   [[nodiscard]] __device__ static unsigned row_offset(int row) {
     return static_cast<unsigned>(Swizzle::apply(row * kPanel * 2));
   }
-  /// Byte offset of a piece, of panels `panel_bytes` apart.
-  [[nodiscard]] __device__ static unsigned offset(int row, int piece,
-                                                  int panel_bytes = kPanelBytes) {
+  /// Byte offset of a piece.
+  [[nodiscard]] __device__ static unsigned offset(int row, int piece) {
     constexpr int kPanelPieces = kPanel / 8;
-    return static_cast<unsigned>(piece / kPanelPieces * panel_bytes) +
+    return static_cast<unsigned>(piece / kPanelPieces * kPanelBytes) +
            (row_offset(row) ^ static_cast<unsigned>(piece % kPanelPieces * 16));
   }
 };
 
-/// 16 rows of K and of V in shared memory. Their panels are those of a TileMemory<16, dim>,
-/// or lie further apart where more rows were copied at once.
+/// 16 rows of K and of V in shared memory.
 struct ChunkMemory {
   std::byte* k = nullptr;
   std::byte* v = nullptr;
-  int rows_together = kChunk;  // rows of a panel
-
-  /// Bytes from a panel of `kWidth` elements to the next.
-  template <int kWidth>
-  [[nodiscard]] __device__ int panel_bytes() const {
-    return rows_together * kWidth * 2;
-  }
 };
 
 /// Four 8×8 matrices, `address` being the row of lane % 8 of matrix lane / 8.

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "cuda/tuning_file.h"
@@ -10,27 +11,23 @@
 namespace leanattn::cuda {
 namespace {
 
-// Devices without bulk copies, and caches that do not suit them, take the other numbers.
 constexpr TuningRow kTable[] = {
-    // compute capability, v_head_dim, row tiles, MB up to → bulk copies, warps, blocks, keys
-    {kAny, kAny, kAny, kAny, {true, 8, 1, 128}},
+    // compute capability, v_head_dim, row tiles, MB up to → blocks, tile_n, cluster. Of large
+    // caches the merge is no part of the time worth a cluster's barriers.
+    {kAny, kAny, kAny, 80, {1, 128, 8}},
+    {kAny, kAny, kAny, kAny, {1, 128, 1}},
 };
 
-/// LEANATTN_CUDA_SHAPE, "warps,blocks per SM,keys of a LeanTile", overrides file and table:
-/// for measuring. 0 warps: bulk copies.
+/// LEANATTN_CUDA_SHAPE, "blocks,tile_n,cluster", overrides file and table: for measuring.
 bool read_override(LaunchShape& shape) {
   const char* text = std::getenv("LEANATTN_CUDA_SHAPE");
   if (text == nullptr || *text == 0) return false;
-  const int read = std::sscanf(text, "%d,%d,%d", &shape.warps, &shape.blocks_per_sm, &shape.tile_n);
-  shape.bulk_copies = shape.warps == 0;
-  if (shape.bulk_copies) shape.warps = 8;
-  check(
-      read == 3 && (shape.warps == 4 || shape.warps == 8) && shape.blocks_per_sm >= 1 &&
-          shape.blocks_per_sm <= 8 && shape.tile_n >= 16 && shape.tile_n <= 65536 &&
-          shape.tile_n % 16 == 0,
-      "LEANATTN_CUDA_SHAPE is ", text,
-      "; it must be three numbers: 0, 4 or 8 warps, 1 to 8 thread blocks of an SM, and a multiple "
-      "of 16 up to 65536 keys of a LeanTile");
+  const int read =
+      std::sscanf(text, "%d,%d,%d", &shape.blocks_per_sm, &shape.tile_n, &shape.most_cluster);
+  const std::string wrong = read == 3
+                                ? complaint(shape)
+                                : std::string("three numbers are allowed: blocks,tile_n,cluster");
+  check(wrong.empty(), "LEANATTN_CUDA_SHAPE is ", text, "; ", wrong);
   return true;
 }
 

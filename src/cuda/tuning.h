@@ -6,12 +6,10 @@
 
 namespace leanattn::cuda {
 
-/// Warps of a thread block, thread blocks of an SM, keys of a LeanTile.
 struct LaunchShape {
-  bool bulk_copies = true;  // where device and cache allow them; else by the numbers below
-  int warps = 8;
-  int blocks_per_sm = 1;
-  int tile_n = 128;
+  int blocks_per_sm = 1;  // thread blocks, at most: as many as there is shared memory for
+  int tile_n = 128;       // keys of a LeanTile
+  int most_cluster = 1;   // thread blocks of a worker, if that leaves one for every output tile
 
   friend bool operator==(const LaunchShape&, const LaunchShape&) = default;
 };

@@ -12,7 +12,7 @@ namespace leanattn::cuda {
 namespace {
 
 constexpr std::string_view kColumns =
-    "compute_capability v_head_dim row_tiles max_mb bulk|copy warps blocks tile_n";
+    "compute_capability v_head_dim row_tiles max_mb blocks tile_n cluster";
 
 /// One line of a file: what is read of it, and complaints that say where it stands.
 class Line {
@@ -26,22 +26,17 @@ class Line {
   [[nodiscard]] bool empty() const { return words_.empty(); }
 
   [[nodiscard]] TuningRow row() const {
-    check(words_.size() == 8, place(), " has ", words_.size(), " words; allowed are 8: ", kColumns);
+    check(words_.size() == 7, place(), " has ", words_.size(), " words; allowed are 7: ", kColumns);
     TuningRow row;
     row.compute_capability = number(0, "compute_capability", 10, 999, true);
     row.most_v_head_dim = number(1, "v_head_dim", 1, 65536, true);
     row.most_row_tiles = number(2, "row_tiles", 1, 64, true);
     row.most_megabytes = number(3, "max_mb", 1, 100'000'000, true);
-    check(words_[4] == "bulk" || words_[4] == "copy", place(), ": the fifth word is ", words_[4],
-          "; allowed are bulk and copy");
-    row.shape.bulk_copies = words_[4] == "bulk";
-    row.shape.warps = number(5, "warps", 4, 8, false);
-    check(row.shape.warps == 4 || row.shape.warps == 8, place(), ": warps is ", words_[5],
-          "; allowed are 4 and 8");
-    row.shape.blocks_per_sm = number(6, "blocks", 1, 8, false);
-    row.shape.tile_n = number(7, "tile_n", 16, 65536, false);
-    check(row.shape.tile_n % 16 == 0, place(), ": tile_n is ", words_[7],
-          "; allowed are multiples of 16 up to 65536");
+    row.shape.blocks_per_sm = number(4, "blocks", 1, 8, false);
+    row.shape.tile_n = number(5, "tile_n", 16, 65536, false);
+    row.shape.most_cluster = number(6, "cluster", 1, 8, false);
+    const std::string wrong = complaint(row.shape);
+    check(wrong.empty(), place(), ": ", wrong);
     return row;
   }
 
@@ -69,6 +64,20 @@ class Line {
 };
 
 }  // namespace
+
+std::string complaint(const LaunchShape& shape) {
+  const auto [blocks, tile_n, cluster] = shape;
+  if (blocks < 1 || blocks > 8) {
+    return concat("blocks is ", blocks, "; allowed are 1 to 8 thread blocks of an SM");
+  }
+  if (tile_n < 16 || tile_n > 65536 || tile_n % 16 != 0) {
+    return concat("tile_n is ", tile_n, "; allowed are multiples of 16 up to 65536 keys");
+  }
+  if (cluster != 1 && cluster != 2 && cluster != 4 && cluster != 8) {
+    return concat("cluster is ", cluster, "; allowed are 1, 2, 4 and 8 thread blocks");
+  }
+  return {};
+}
 
 bool TuningRow::serves(const LaunchKey& key) const {
   const auto up_to = [](auto value, int most) { return most == kAny || value <= most; };

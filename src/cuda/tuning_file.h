@@ -1,8 +1,8 @@
 // Rows of the launch table, and the text file that holds them: a row a line,
 //
-//   compute_capability v_head_dim row_tiles max_mb bulk|copy warps blocks tile_n
-//   90 64 1 60 bulk 8 1 128        # up to 60 MB of keys and values
-//   90 64 * * copy 4 3 64          # more of them, or more rows
+//   compute_capability v_head_dim row_tiles max_mb blocks tile_n cluster
+//   90 64 1 600 1 128 8        # up to 600 MB of keys and values
+//   90 64 * * 1 256 1          # more of them, or more rows
 //
 // where * is any. Empty lines and what follows a # mean nothing.
 #pragma once
@@ -30,6 +30,9 @@ struct TuningRow {
   [[nodiscard]] bool serves(const LaunchKey& key) const;
   friend bool operator==(const TuningRow&, const TuningRow&) = default;
 };
+
+/// What is wrong with the numbers of `shape`, and what is allowed; empty if nothing.
+[[nodiscard]] std::string complaint(const LaunchShape& shape);
 
 /// The first of `rows` that serves `key`; null if none does.
 [[nodiscard]] const TuningRow* find_row(std::span<const TuningRow> rows, const LaunchKey& key);

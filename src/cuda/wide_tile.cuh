@@ -17,12 +17,75 @@ namespace leanattn::cuda {
 /// Keys that a block takes at a time.
 inline constexpr int kWideKeys = 64;
 
+/// `lane_id`, found again at every call: what is made of it then holds no register beyond
+/// its use, of which the tile leaves few.
+[[nodiscard]] __device__ inline int lane_id_again() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+/// `load_matrices` and its transposed form, at an address in shared memory.
+__device__ inline void load_matrices(unsigned address, std::uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(unsigned address, std::uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+[[nodiscard]] __device__ inline uint4 load_shared_piece(unsigned address) {
+  uint4 piece;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+               : "r"(address)
+               : "memory");
+  return piece;
+}
+[[nodiscard]] __device__ inline std::uint32_t load_shared_pair(unsigned address) {
+  std::uint32_t pair;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pair) : "r"(address) : "memory");
+  return pair;
+}
+
+/// Whether some element of V in shared memory, of `count` pieces of 16 bytes, is NaN or
+/// infinite; each thread looks at a part.
+template <class Element>
+[[nodiscard]] __device__ bool has_not_finite(unsigned sV, int count) {
+  bool found = false;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    const uint4 piece = load_shared_piece(sV + i * 16);
+    for (const std::uint32_t pair : {piece.x, piece.y, piece.z, piece.w}) {
+      found |= TensorCore<Element>::not_finite(pair);
+    }
+  }
+  return found;
+}
+
+/// Makes such elements 0.
+template <class Element>
+__device__ __noinline__ void clear_not_finite(unsigned sV, int count) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count * 4; i += blockDim.x) {
+    std::uint32_t pair = load_shared_pair(sV + i * 4);
+    if (!TensorCore<Element>::not_finite(pair)) continue;
+    if (TensorCore<Element>::not_finite(pair & 0xffffu)) pair &= 0xffff0000u;
+    if (TensorCore<Element>::not_finite(pair & 0xffff0000u)) pair &= 0xffffu;
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(sV + i * 4), "r"(pair) : "memory");
+  }
+}
+
 /// The rows of a warp, and which keys they see of a segment.
 struct WideRows {
-  int begin = 0;    // packed rows of the sequence
+  int begin = 0;  // packed rows of the sequence
   int end = 0;
-  Range32 some{};   // a range that holds every key that some row sees
-  Range32 all{};    // every row sees these
+  Range32 some{};  // a range that holds every key that some row sees
+  Range32 all{};   // every row sees these
 
   WideRows() = default;
   /// Rows [first, first + count) of the output tile, as far as there are any.
@@ -38,9 +101,9 @@ struct WideRows {
       return visible_keys(call.window, from, to, segment.block.kv_len);
     };
     some = intersect(seen(first_position, last_position), segment.keys);
-    all = intersect(intersect(seen(first_position, first_position),
-                              seen(last_position, last_position)),
-                    segment.keys);
+    all = intersect(
+        intersect(seen(first_position, first_position), seen(last_position, last_position)),
+        segment.keys);
   }
 };
 
@@ -63,7 +126,7 @@ struct WideTile {
   using QMemory = TileMemory<kRows, kHeadDim>;
   using KMemory = TileMemory<kChunk, kHeadDim>;  // K and V lie in chunks of 16 keys
   using VMemory = TileMemory<kChunk, kVHeadDim>;
-  using Scores = float[kGroups][kKeyTiles][4];  // row lane/4 (+8), key 2·(lane % 4) (+1)
+  using ScoreTile = float[kGroups][kKeyTiles][4];  // row lane/4 (+8), key 2·(lane % 4) (+1)
 
   float O[kGroups][kDimTiles][4];  // row lane/4 (+8), dim 2·(lane % 4) (+1)
   float max[kGroups][2];           // the reference of the weights, base 2; −∞: none yet
@@ -85,31 +148,26 @@ struct WideTile {
     }
   }
 
-  /// Takes in keys [first_key, first_key + 64), of which some row sees some.
-  __device__ void take(const Call& call, const Segment& segment, const WideRows& rows,
-                       const std::byte* sQ, const std::byte* sK, const std::byte* sV,
-                       int first_key) {
-    Scores S;
+  /// Takes in keys [first_key, first_key + 64), of which some row sees some. `careful`: V
+  /// has elements that are NaN or infinite, and some row does not see them all; then
+  /// `hide_not_finite`, which makes them 0 for all warps, is called in between.
+  template <class HideNotFinite>
+  __device__ void take(const Call& call, const Segment& segment, const WideRows& rows, unsigned sQ,
+                       unsigned sK, unsigned sV, int first_key, bool careful,
+                       const HideNotFinite& hide_not_finite) {
+    ScoreTile S;
     multiply_keys(S, sQ, sK);
-    const bool hides = first_key < rows.all.begin || first_key + kWideKeys > rows.all.end;
-    bool careful = false;
-    if (kRuled || hides) {
+    if (kRuled || first_key < rows.all.begin || first_key + kWideKeys > rows.all.end) {
       apply(call, segment, rows, first_key, S);
-      // A weight of 0 hides a key from the product unless its value is NaN or infinite.
-      careful = rows_see_different_keys(call) && any_not_finite(sV);
     }
     const float factor = kRuled ? 1.0f : call.scale * kLog2E;  // S becomes base 2
     raise_max(S, factor);
     if (careful) {
-      std::uint32_t seen[kGroups];
-      note_seen(S, seen);
-      weigh(S, factor);
-      accumulate<true>(S, sV);
-      add_not_finite(seen, sV);
-      return;
+      add_not_finite(S, sV);
+      hide_not_finite();
     }
     weigh(S, factor);
-    accumulate<false>(S, sV);
+    accumulate(S, sV);
   }
 
   /// Adds up the sums of each quad.
@@ -127,7 +185,7 @@ struct WideTile {
   }
 
  private:
-  __device__ static void multiply_keys(Scores& S, const std::byte* sQ, const std::byte* sK) {
+  __device__ static void multiply_keys(ScoreTile& S, unsigned sQ, unsigned sK) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
@@ -138,9 +196,10 @@ struct WideTile {
     }
     // Matrices of A: rows 0–7, 8–15 of columns 0–7, then of columns 8–15; of B: keys 0–7 of
     // columns 0–7, 8–15, then keys 8–15.
-    const int lane = lane_id();
-    const unsigned q_offset = QMemory::row_offset(lane % 16) ^ (lane / 16 * 16u);
-    const unsigned k_offset = KMemory::row_offset(lane / 16 * 8 + lane % 8) ^ (lane / 8 % 2 * 16u);
+    const int lane = lane_id_again();
+    const unsigned q_lane = sQ + (QMemory::row_offset(lane % 16) ^ (lane / 16 * 16u));
+    const unsigned k_lane =
+        sK + (KMemory::row_offset(lane / 16 * 8 + lane % 8) ^ (lane / 8 % 2 * 16u));
     constexpr int kPanelPieces = KMemory::kPanel / 8;
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
@@ -149,16 +208,16 @@ struct WideTile {
       std::uint32_t rQ[kGroups][4];
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
-        load_matrices(sQ + 2 * k / kPanelPieces * QMemory::kPanelBytes + g * kGroupBytes +
-                          (q_offset ^ piece),
-                      rQ[g]);
+        load_matrices(
+            (q_lane ^ piece) + 2 * k / kPanelPieces * QMemory::kPanelBytes + g * kGroupBytes,
+            rQ[g]);
       }
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         std::uint32_t rK[4];
-        load_matrices(sK + c * KMemory::kBytes + 2 * k / kPanelPieces * KMemory::kPanelBytes +
-                          (k_offset ^ piece),
-                      rK);
+        load_matrices(
+            (k_lane ^ piece) + c * KMemory::kBytes + 2 * k / kPanelPieces * KMemory::kPanelBytes,
+            rK);
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           multiply_add<Element>(S[g][2 * c], rQ[g], rK[0], rK[1]);
@@ -170,23 +229,24 @@ struct WideTile {
 
   /// Hides keys; of ruled tiles, makes the scores.
   __device__ static void apply(const Call& call, const Segment& segment, const WideRows& rows,
-                               int first_key, Scores& S) {
+                               int first_key, ScoreTile& S) {
+    const int lane = lane_id_again();
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int packed = rows.begin + 16 * g + 8 * h + lane_id() / 4;
+        const int packed = rows.begin + 16 * g + 8 * h + lane / 4;
         Range32 keys{};
         if (packed < rows.end) keys = keys_of_row(call, segment, packed);
         RowRules row;
         if constexpr (kRuled) {
           row.query = packed / call.group;
-          row.q_head = segment.kv_head * call.group.value() + packed -
-                       row.query * call.group.value();
+          row.q_head =
+              segment.kv_head * call.group.value() + packed - row.query * call.group.value();
           row.position = segment.block.kv_len - segment.block.q_len + row.query;
           if (call.alibi.data != nullptr && packed < rows.end) {
-            row.slope = load_element(call.alibi.data, call.alibi.type,
-                                     row.q_head * call.alibi.strides[0]);
+            row.slope =
+                load_element(call.alibi.data, call.alibi.type, row.q_head * call.alibi.strides[0]);
           }
         }
         const int newest = segment.block.kv_len - segment.block.q_len;
@@ -195,7 +255,7 @@ struct WideTile {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
             float& s = S[g][n][2 * h + j];
-            const int key = first_key + 8 * n + lane_id() % 4 * 2 + j;
+            const int key = first_key + 8 * n + lane % 4 * 2 + j;
             if (key < keys.begin || key >= keys.end) {
               s = minus_infinity();
             } else if constexpr (kRuled) {
@@ -212,7 +272,7 @@ struct WideTile {
   }
 
   /// Raises the max of rows with a score above it by more than the slack.
-  __device__ void raise_max(const Scores& S, float factor) {
+  __device__ void raise_max(const ScoreTile& S, float factor) {
     float most[kGroups][2];
     bool above = false;
 #pragma unroll
@@ -251,7 +311,7 @@ struct WideTile {
   }
 
   /// S becomes the weights: 2^−∞, which is 0, where a key is hidden.
-  __device__ void weigh(Scores& S, float factor) {
+  __device__ void weigh(ScoreTile& S, float factor) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       float reference[2];
@@ -268,12 +328,10 @@ struct WideTile {
     }
   }
 
-  /// Elements of V that are NaN or infinite count as 0 on request.
-  template <bool kFiniteOnly>
-  __device__ void accumulate(const Scores& P, const std::byte* sV) {
+  __device__ void accumulate(const ScoreTile& P, unsigned sV) {
     // Matrices of B: keys 0–7, 8–15 of dims 0–7, then of dims 8–15.
-    const int lane = lane_id();
-    const unsigned v_offset = VMemory::row_offset(lane % 16) ^ (lane / 16 * 16u);
+    const int lane = lane_id_again();
+    const unsigned v_lane = sV + (VMemory::row_offset(lane % 16) ^ (lane / 16 * 16u));
     constexpr int kPanelPieces = VMemory::kPanel / 8;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -289,17 +347,9 @@ struct WideTile {
 #pragma unroll
       for (int d = 0; d < kVHeadDim / 16; ++d) {
         std::uint32_t rV[4];
-        load_matrices_transposed(sV + c * VMemory::kBytes +
-                                     2 * d / kPanelPieces * VMemory::kPanelBytes +
-                                     (v_offset ^ (2 * d % kPanelPieces * 16u)),
+        load_matrices_transposed((v_lane ^ (2 * d % kPanelPieces * 16u)) + c * VMemory::kBytes +
+                                     2 * d / kPanelPieces * VMemory::kPanelBytes,
                                  rV);
-        if constexpr (kFiniteOnly) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if (TensorCore<Element>::not_finite(rV[i] & 0xffffu)) rV[i] &= 0xffff0000u;
-            if (TensorCore<Element>::not_finite(rV[i] & 0xffff0000u)) rV[i] &= 0xffffu;
-          }
-        }
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           multiply_add<Element>(O[g][2 * d], rP[g], rV[0], rV[1]);
@@ -309,20 +359,8 @@ struct WideTile {
     }
   }
 
-  [[nodiscard]] static __device__ bool any_not_finite(const std::byte* sV) {
-    bool found = false;
-#pragma unroll 1
-    for (int i = lane_id(); i < kWideKeys * VMemory::kPieces; i += kLanes) {
-      const uint4 piece = reinterpret_cast<const uint4*>(sV)[i];  // in whatever order
-      for (const std::uint32_t pair : {piece.x, piece.y, piece.z, piece.w}) {
-        found |= TensorCore<Element>::not_finite(pair);
-      }
-    }
-    return __any_sync(kAllLanes, found);
-  }
-
   /// Bit h·16 + n·2 + j: this lane's j-th key of tile n is not hidden from row lane/4 + 8·h.
-  static __device__ void note_seen(const Scores& S, std::uint32_t (&seen)[kGroups]) {
+  static __device__ void note_seen(const ScoreTile& S, std::uint32_t (&seen)[kGroups]) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       seen[g] = 0;
@@ -336,27 +374,30 @@ struct WideTile {
     }
   }
 
-  /// What `accumulate` left out, for the rows that see it.
-  __device__ void add_not_finite(const std::uint32_t (&seen)[kGroups], const std::byte* sV) {
+  /// Elements that are NaN or infinite, for the rows that see them: weights do not matter,
+  /// and `accumulate` is to find 0 in their place.
+  __device__ void add_not_finite(const ScoreTile& S, unsigned sV) {
+    std::uint32_t seen[kGroups];
+    note_seen(S, seen);
+    const int lane = lane_id_again();
 #pragma unroll 1
     for (int key = 0; key < kWideKeys; ++key) {
       std::uint32_t bits[kGroups];
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
-        const int source = (lane_id() & ~3) | (key % 8 / 2);
+        const int source = (lane & ~3) | (key % 8 / 2);
         bits[g] = shuffle(seen[g], source) >> (key / 8 * 2 + key % 2);
       }
-      const std::byte* at = sV + key / kChunk * VMemory::kBytes + lane_id() % 4 * 4;
+      const unsigned at = sV + key / kChunk * VMemory::kBytes + lane % 4 * 4;
 #pragma unroll
       for (int d = 0; d < kDimTiles; ++d) {
-        const std::uint32_t pair =
-            *reinterpret_cast<const std::uint32_t*>(at + VMemory::offset(key % kChunk, d));
+        const std::uint32_t pair = load_shared_pair(at + VMemory::offset(key % kChunk, d));
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const std::uint32_t half = j == 0 ? pair & 0xffffu : pair >> 16;
           if (!TensorCore<Element>::not_finite(half)) continue;
-          const float value = static_cast<float>(
-              Element::bitcast(static_cast<std::uint16_t>(half)));
+          const float value =
+              static_cast<float>(Element::bitcast(static_cast<std::uint16_t>(half)));
 #pragma unroll
           for (int g = 0; g < kGroups; ++g) {
             if ((bits[g] & 1u) != 0) O[g][d][j] += value;

@@ -107,7 +107,7 @@ class PlainRow {
     sum = sum * factor + std::exp(sink - top);
     const float noise = score_noise();
     *lse = top + std::log(sum);
-    *lse_unit = noise + kFloatUnit * (1.0f + 2 * std::fabs(*lse));
+    *lse_unit = noise + kFloatUnit * (2.0f + 2 * std::fabs(*lse));
     const float relative = unit_roundoff(spec_.v_type) + 2 * noise;
     for (std::size_t d = 0; d < dim; ++d) {
       out[d] *= factor / sum;

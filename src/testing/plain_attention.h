@@ -21,9 +21,10 @@ struct Result {
 ///   δ = u(f32)·(|scale|·‖q‖·max‖k‖ + max|s| + softcap)   over its visible keys
 /// and its sink,
 /// and with M = Σ p·|v| / Σ p for each element of the output,
-///   unit(out) = u(out)·|out| + (u(V) + 2δ)·M,   unit(lse) = δ + u(f32)·(1 + 2|lse|):
+///   unit(out) = u(out)·|out| + (u(V) + 2δ)·M,   unit(lse) = δ + u(f32)·(2 + 2|lse|):
 /// scores in f32, P rounded to V's type as a matrix unit wants it, sums in f32, the
-/// output rounded once; the logarithm rounded in base 2 and again as a natural one.
+/// output rounded once; the logarithm rounded in base 2 and again as a natural one, of a
+/// sum of exponentials that are good to 2 ulp, as those of math libraries and GPUs are.
 /// Below the normal range of f16, u(out)·|out| is 2^-25.
 struct PlainResult {
   Result result;

@@ -17,7 +17,7 @@ std::vector<TuningRow> parse(const std::string& text) {
 }
 
 // The sentence that `text` is refused with; empty if it is not.
-std::string complaint(const std::string& text) {
+std::string refusal(const std::string& text) {
   try {
     (void)parse(text);
   } catch (const InvalidArgument& error) {
@@ -30,21 +30,21 @@ TEST(TuningFile, RowsCommentsAndEmptyLines) {
   const std::vector<TuningRow> rows = parse(
       "# made by leanattn tune\n"
       "\n"
-      "  90 64 1 60 bulk 8 1 128   # small\n"
-      "90\t128 4 * copy 4 3 64\r\n"
-      "* * * * copy 8 2 65536");
-  const std::vector<TuningRow> wanted{{90, 64, 1, 60, {true, 8, 1, 128}},
-                                      {90, 128, 4, kAny, {false, 4, 3, 64}},
-                                      {kAny, kAny, kAny, kAny, {false, 8, 2, 65536}}};
+      "  90 64 1 60 1 128 8   # small\n"
+      "90\t128 4 * 3 64 1\r\n"
+      "* * * * 2 65536 4");
+  const std::vector<TuningRow> wanted{{90, 64, 1, 60, {1, 128, 8}},
+                                      {90, 128, 4, kAny, {3, 64, 1}},
+                                      {kAny, kAny, kAny, kAny, {2, 65536, 4}}};
   EXPECT_EQ(rows, wanted);
 }
 
 TEST(TuningFile, TheFirstRowThatServesDecides) {
   const std::vector<TuningRow> rows = parse(
-      "90 64 1 60 bulk 8 1 16\n"
-      "90 64 1 * bulk 8 1 32\n"
-      "90 128 4 * bulk 8 1 48\n"
-      "80 * * * copy 8 1 64\n");
+      "90 64 1 60 1 16 1\n"
+      "90 64 1 * 1 32 1\n"
+      "90 128 4 * 1 48 1\n"
+      "80 * * * 1 64 1\n");
   const auto tile_n = [&](int compute_capability, int v_head_dim, int row_tiles, double bytes) {
     const TuningRow* row = find_row(rows, {compute_capability, v_head_dim, row_tiles, bytes});
     return row == nullptr ? 0 : row->shape.tile_n;
@@ -67,20 +67,19 @@ TEST(TuningFile, ComplaintsNameFileLineAndWhatIsAllowed) {
   const Wrong all[] = {
       {"", {"no rows", "v_head_dim"}},
       {"# nothing\n", {"no rows"}},
-      {"\n90 64 1 60 bulk 8 1\n", {"line 2", "7 words", "8", "tile_n"}},
-      {"90 64 1 60 bulk 8 1 128 9", {"line 1", "9 words"}},
-      {"9.0 64 1 60 bulk 8 1 128", {"compute_capability", "9.0", "10 to 999"}},
-      {"90 0 1 60 bulk 8 1 128", {"v_head_dim", "0", "*"}},
-      {"90 64 x 60 bulk 8 1 128", {"row_tiles", "x", "1 to 64"}},
-      {"90 64 1 99999999999999 bulk 8 1 128", {"max_mb", "99999999999999"}},
-      {"90 64 1 60 tma 8 1 128", {"tma", "bulk", "copy"}},
-      {"90 64 1 60 bulk 6 1 128", {"warps", "6", "4 and 8"}},
-      {"90 64 1 60 bulk * 1 128", {"warps", "*", "4 to 8"}},
-      {"90 64 1 60 bulk 8 9 128", {"blocks", "9", "1 to 8"}},
-      {"90 64 1 60 bulk 8 1 100", {"tile_n", "100", "multiples of 16"}},
+      {"\n90 64 1 60 1 128\n", {"line 2", "6 words", "7", "tile_n"}},
+      {"90 64 1 60 1 128 8 9", {"line 1", "8 words"}},
+      {"9.0 64 1 60 1 128 8", {"compute_capability", "9.0", "10 to 999"}},
+      {"90 0 1 60 1 128 8", {"v_head_dim", "0", "*"}},
+      {"90 64 x 60 1 128 8", {"row_tiles", "x", "1 to 64"}},
+      {"90 64 1 99999999999999 1 128 8", {"max_mb", "99999999999999"}},
+      {"90 64 1 60 9 128 8", {"blocks", "9", "1 to 8"}},
+      {"90 64 1 60 * 128 8", {"blocks", "*", "1 to 8"}},
+      {"90 64 1 60 1 100 8", {"tile_n", "100", "multiples of 16"}},
+      {"90 64 1 60 1 128 3", {"cluster", "3", "1, 2, 4 and 8"}},
   };
   for (const Wrong& wrong : all) {
-    const std::string sentence = complaint(wrong.text);
+    const std::string sentence = refusal(wrong.text);
     EXPECT_NE(sentence.find("h200.txt"), std::string::npos) << wrong.text << ": " << sentence;
     for (const std::string& part : wrong.parts) {
       EXPECT_NE(sentence.find(part), std::string::npos) << sentence << "\n  lacks " << part;
@@ -90,9 +89,9 @@ TEST(TuningFile, ComplaintsNameFileLineAndWhatIsAllowed) {
 
 TEST(TuningFile, IsReadFromDisk) {
   const auto path = std::filesystem::path(::testing::TempDir()) / "leanattn_tuning_test.txt";
-  std::ofstream(path) << "* * * * copy 4 2 64\n";
+  std::ofstream(path) << "* * * * 2 64 1\n";
   EXPECT_EQ(read_tuning_file(path.string()),
-            (std::vector<TuningRow>{{kAny, kAny, kAny, kAny, {false, 4, 2, 64}}}));
+            (std::vector<TuningRow>{{kAny, kAny, kAny, kAny, {2, 64, 1}}}));
   std::filesystem::remove(path);
   EXPECT_THROW((void)read_tuning_file(path.string()), InvalidArgument);
 }
@@ -102,8 +101,7 @@ TEST(Tuning, TheTableServesEveryCall) {
     for (const int v_head_dim : {64, 128, 256}) {
       for (const double bytes : {0.0, 1e6, 1e12}) {
         const LaunchShape shape = launch_shape({compute_capability, v_head_dim, 1, bytes});
-        EXPECT_TRUE(shape.warps == 4 || shape.warps == 8);
-        EXPECT_EQ(shape.tile_n % 16, 0);
+        EXPECT_EQ(cuda::complaint(shape), "");
       }
     }
   }
