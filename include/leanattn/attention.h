@@ -31,7 +31,7 @@ struct PlanOptions {
   std::int64_t num_workers = 0;  // stream_k and auto: workers; 0: the machine's
   std::int64_t num_threads = 0;  // threads of a CPU run; 0: the machine's. CPU only
   bool batch_invariant =
-      false;  // a row's bits depend on its own query, keys, values and length only
+      false;             // a row's bits depend on its own query, keys, values and length only
   bool checked = false;  // device memory: a run reads lengths and page ids back and checks them
 };
 

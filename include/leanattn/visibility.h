@@ -41,8 +41,7 @@ template <class Int>
 [[nodiscard]] LEANATTN_HOST_DEVICE constexpr bool sees(const Window& window, Int p, Int j) {
   const Int left = static_cast<Int>(window.left);
   const Int right = static_cast<Int>(window.right);
-  return (!window.causal || j <= p) && (left < 0 || p - j <= left) &&
-         (right < 0 || j - p <= right);
+  return (!window.causal || j <= p) && (left < 0 || p - j <= left) && (right < 0 || j - p <= right);
 }
 
 }  // namespace leanattn

@@ -34,8 +34,7 @@ void Backend::work(const Plan& plan, const Arguments& arguments, std::span<std::
 }
 
 std::byte* Backend::allocate(std::size_t bytes, const Stream&) const {
-  return static_cast<std::byte*>(
-      ::operator new (bytes, std::align_val_t{kWorkspaceAlignment}));
+  return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kWorkspaceAlignment}));
 }
 
 void Backend::release(std::byte* memory, const Stream&) const noexcept {

@@ -71,10 +71,10 @@ void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& opt
       plan.partition = per_output_tile(PartitionKind::kOneTile, 1);
       break;
     case PartitionChoice::kFixedSplit:
-      plan.partition = per_output_tile(
-          PartitionKind::kFixedSplit,
-          options.num_splits > 0 ? options.num_splits
-                                 : core::flash_decoding_splits(tiles, workers, per_tile));
+      plan.partition = per_output_tile(PartitionKind::kFixedSplit,
+                                       options.num_splits > 0
+                                           ? options.num_splits
+                                           : core::flash_decoding_splits(tiles, workers, per_tile));
       break;
     case PartitionChoice::kStreamK:
       plan.partition =
@@ -83,6 +83,15 @@ void choose_partition(Plan& plan, const Machine& machine, const PlanOptions& opt
     case PartitionChoice::kAuto: {
       const Costs costs = costs_of(plan.problem, machine, tiles, workers);
       const bool alone = workers == 1 || costs.one_worker <= costs.stream_k;
+      // Where the rows of queries alone make many times more output tiles than a device has
+      // workers, there is nothing to balance, and whole ones have no partials.
+      constexpr std::int64_t kManyTiles = 4;
+      if (plan.problem.max_q_len > 1 && plan.backend->device_kind() == Device::Kind::kDevice &&
+          tiles >= kManyTiles * workers) {
+        plan.partition = per_output_tile(PartitionKind::kOneTile, 1);
+        plan.estimated_seconds = costs.one_tile;
+        break;
+      }
       plan.partition = plan.backend->stream_k(plan.problem, plan.kernel,
                                               alone            ? 1
                                               : kernel_decides ? 0
@@ -217,6 +226,11 @@ std::string explain(const Plan& plan) {
   const std::int64_t workers =
       plan.partition.num_workers > 1 ? plan.partition.num_workers : machine.num_workers;
   const Costs costs = costs_of(plan.problem, machine, tiles, workers);
+  if (plan.partition.kind == PartitionKind::kOneTile) {
+    return concat("one_tile: ", shape, " for ", plan.partition.num_workers, " workers take about ",
+                  microseconds(costs.one_tile),
+                  ", and there are enough of them to keep the machine busy");
+  }
   if (plan.partition.num_workers == 1) {
     return concat("one worker: ", shape, " take about ", microseconds(costs.one_worker), ", and ",
                   workers, " workers would take ", microseconds(costs.stream_k),

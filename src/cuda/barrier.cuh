@@ -108,12 +108,19 @@ struct RingPlace {
   int index = 0;
   unsigned parity = 0;
 
+  /// `places` ≤ kSize.
   __device__ void advance(int places = 1) {
     index += places;
     if (index >= kSize) {
       index -= kSize;
       parity ^= 1;
     }
+  }
+  /// Any number of places.
+  __device__ void advance_far(int places) {
+    const int rounds = (index + places) / kSize;
+    index += places - rounds * kSize;
+    parity ^= static_cast<unsigned>(rounds & 1);
   }
 };
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kMostInt32 = (std::int64_t{1} << 31) - (std::int64_t{1} <
 constexpr std::int64_t kMostWorkers = 32768;  // of stream_k: shares are dealt in 32 bits
 
 /// Keys of a LeanTile whose partial stands alone (batch_invariant).
-constexpr std::int64_t kTileNInvariant = 512;
+constexpr std::int64_t kTileNInvariant = 1024;
 
 // What the `auto` policy weighs with; an H200's orders of magnitude (bench/results).
 constexpr double kBytesPerSecond = 4.5e12;
@@ -165,7 +165,7 @@ class CudaBackend final : public Backend {
     kernel.num_workers =
         std::int64_t{attribute(cudaDevAttrMultiProcessorCount, problem.device.index)} *
         (compiled.is_wide() ? resident : std::min(shape.blocks_per_sm, resident));
-    kernel.cluster = cluster_for(problem, compiled, kernel, shape.most_cluster);
+    kernel.cluster = cluster_for(problem, compiled, kernel, shape.cluster);
     why_not = size_refusal(problem, kernel.tile_m, std::min(kernel.tile_n, kTileNInvariant));
     return {why_not, kernel};
   }
@@ -206,11 +206,18 @@ class CudaBackend final : public Backend {
             ? kernel.num_workers
             : resident_clusters(*find_kernel(problem, kernel.tile_m), kernel.cluster);
     if (resident < heads) return partition(resident, Order::kHeadByHead);
-    // Every head is cut at the same tokens: as many shares of a head as there are workers
-    // for. Where that is more than its row blocks, a multiple of them cuts equal ones at
-    // their ends, which saves a worker its second segment, unless it idles too many.
+    // Every head is cut at the same tokens, into as many shares as there are workers for.
+    // Where that leaves many workers over, a large cache is better dealt head by head to all
+    // of them; a small one would feel the second segment more.
     constexpr double kMostIdle = 0.1;
+    constexpr double kLargeCache = 400e6;  // bytes
     std::int64_t shares = resident / heads;
+    if (static_cast<double>(shares * heads) < (1 - kMostIdle) * static_cast<double>(resident) &&
+        kv_bytes(problem) >= kLargeCache) {
+      return partition(resident, Order::kHeadByHead);
+    }
+    // Where there are more shares than row blocks, a multiple of these cuts equal ones at
+    // their ends, which saves a worker its second segment.
     const std::int64_t blocks = num_row_blocks(problem, kernel);
     const std::int64_t multiple = blocks > 0 ? shares / blocks * blocks : 0;
     if (static_cast<double>(multiple) >= (1 - kMostIdle) * static_cast<double>(shares)) {

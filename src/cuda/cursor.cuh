@@ -128,7 +128,7 @@ struct LineWindow {
 
 /// The window that holds `place` of the line.
 static __device__ __noinline__ LineWindow seek_line(const Call& call, const Line& line, int tile_m,
-                                             int place) {
+                                                    int place) {
   const int groups = num_line_groups(call);
   int group = -1;  // the last with before ≤ place
   for (int first = 0; first < groups; first += kLanes) {
@@ -204,9 +204,9 @@ class Cursor {
     segment.ids = {next_, call_.batch_invariant ? next_ + 1 : min(end_, segment.tile.end)};
     next_ = segment.ids.end;
     const int first = segment.block.keys.begin / call_.tile_n - segment.tile.begin;  // of id 0
-    segment.keys = intersect(segment.block.keys,
-                             {(first + segment.ids.begin) * call_.tile_n.value(),
-                              (first + segment.ids.end) * call_.tile_n.value()});
+    segment.keys =
+        intersect(segment.block.keys, {(first + segment.ids.begin) * call_.tile_n.value(),
+                                       (first + segment.ids.end) * call_.tile_n.value()});
     return segment;
   }
 
@@ -225,8 +225,8 @@ class Cursor {
     window_.first = row_block;
     window_.block = row_block_of(call_, row_block, tile_m_);
     window_.size = num_lean_tiles(call_, window_.block);
-    const Range32 share = even_share(window_.size, call_.num_splits,
-                                     worker - index * call_.num_splits.value());
+    const Range32 share =
+        even_share(window_.size, call_.num_splits, worker - index * call_.num_splits.value());
     next_ = share.begin;
     end_ = share.end;
   }
@@ -273,9 +273,9 @@ class Cursor {
   int line_size_ = 0;
   int line_begin_ = 0;  // id of the line's first LeanTile
   int line_index_ = 0;
-  int shares_ = 0;      // that are dealt of it
-  int head_ = 0;        // the KV head, or of a line of all heads the first
-  int next_ = 0;        // ids to come
+  int shares_ = 0;  // that are dealt of it
+  int head_ = 0;    // the KV head, or of a line of all heads the first
+  int next_ = 0;    // ids to come
   int end_ = 0;
 };
 

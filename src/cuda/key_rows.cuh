@@ -117,6 +117,24 @@ class KeyCopier {
     return load_index(call_.page_table, table_ + lane_key(first_key) / call_.page_size);
   }
 
+  /// As page_of for many chunks at once: loads the page of the n-th chunk, whose keys begin at
+  /// key_of(n), well before it is copied. Where a chunk lies in one page, every 32nd time the pages
+  /// of 32 chunks, one a lane; else those of the chunk's keys.
+  template <class KeyOf>
+  __device__ void look_up(const KeyOf& key_of, int n) {
+    if (contiguous_ || (one_page_ && n % kLanes != 0)) return;
+    const int first_key = key_of(one_page_ ? n + lane_id() : n);
+    if (!one_page_) {
+      page_ = page_of(first_key);
+    } else if (first_key < keys_.end) {
+      page_ = load_index(call_.page_table, table_ + max(first_key, keys_.begin) / call_.page_size);
+    }
+  }
+  /// The page of this lane's key of the n-th chunk.
+  [[nodiscard]] __device__ int page(int n) const {
+    return one_page_ && !contiguous_ ? shuffle(page_, n % kLanes) : page_;
+  }
+
   /// Starts copying the chunk from `first_key` on, which holds a key of the segment.
   __device__ void copy(const ChunkMemory& to, int first_key, int page) const {
     const Range32 valid{keys_.begin - first_key, keys_.end - first_key};
@@ -172,12 +190,13 @@ class KeyCopier {
   const Call& call_;
   bool contiguous_;
   bool one_page_;
-  std::int64_t k_stride_;       // from a lane's row to its next, elements
+  std::int64_t k_stride_;  // from a lane's row to its next, elements
   std::int64_t v_stride_;
   Range32 keys_{};              // of the segment
   const Element* k_ = nullptr;  // this lane's column of the head's first key (contiguous: of the
   const Element* v_ = nullptr;  // cache row); if in one page, of this lane's first row
   std::int64_t table_ = 0;      // entries before the sequence's first page
+  int page_ = 0;
 };
 
 }  // namespace leanattn::cuda

@@ -38,8 +38,7 @@ struct Shape {
   std::int64_t cluster = 1;
 };
 
-void launch_kernel(const void* kernel, const Shape& shape, const Call& call,
-                   const Stream& stream) {
+void launch_kernel(const void* kernel, const Shape& shape, const Call& call, const Stream& stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks), 1, 1);
   config.blockDim = dim3(static_cast<unsigned>(shape.threads), 1, 1);
@@ -70,9 +69,10 @@ void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row
   allow_shared_memory(kernel);
   const std::int64_t cluster = plan.kernel.cluster;
-  launch_kernel(kernel.kernel,
-                {plan.partition.num_workers * cluster, kernel.threads, kernel.shared_bytes, cluster},
-                call, stream);
+  launch_kernel(
+      kernel.kernel,
+      {plan.partition.num_workers * cluster, kernel.threads, kernel.shared_bytes, cluster}, call,
+      stream);
   const bool combines = plan.partition.kind == PartitionKind::kFixedSplit &&
                         plan.partition.num_splits > 1 && !plan.batch_invariant;
   if (!combines) return;

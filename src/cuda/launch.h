@@ -8,8 +8,7 @@
 namespace leanattn::cuda {
 
 /// Launches `call` of `plan`: one kernel, or for fixed_split two. Throws CudaError.
-void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
-            const Stream& stream);
+void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel, const Stream& stream);
 
 /// Thread blocks of `kernel` that an SM of the current device holds; 0 if its shared memory
 /// does not suffice for one, or the kernel was not compiled for it.

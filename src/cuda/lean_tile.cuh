@@ -87,8 +87,7 @@ struct QueryTile {
 
   /// Loads the rows, zeros past them; with a whole warp.
   [[nodiscard]] __device__ static Pieces load(const Call& call, const Segment& segment) {
-    const Range32 rows =
-        rows_of_block(call, segment.block.q_len, segment.row_block, 8 * kRowTiles);
+    const Range32 rows = rows_of_block(call, segment.block.q_len, segment.row_block, 8 * kRowTiles);
     Pieces pieces;
 #pragma unroll
     for (int n = 0; n < kLanePieces; ++n) {
@@ -100,8 +99,8 @@ struct QueryTile {
         const Element* from =
             static_cast<const Element*>(call.q.data) + place.offset(call.q) + column;
         pieces.piece[n] = call.copies_aligned
-                        ? *reinterpret_cast<const uint4*>(from)
-                        : load_unaligned(reinterpret_cast<const std::uint16_t*>(from));
+                              ? *reinterpret_cast<const uint4*>(from)
+                              : load_unaligned(reinterpret_cast<const std::uint16_t*>(from));
       }
     }
     return pieces;
@@ -113,8 +112,8 @@ struct QueryTile {
     for (int n = 0; n < kLanePieces; ++n) {
       const int i = lane_id() + n * kLanes;
       if (kAllPieces % kLanes != 0 && i >= kAllPieces) break;
-      *reinterpret_cast<uint4*>(memory + Memory::offset(i / Memory::kPieces,
-                                                        i % Memory::kPieces)) = pieces.piece[n];
+      *reinterpret_cast<uint4*>(memory + Memory::offset(i / Memory::kPieces, i % Memory::kPieces)) =
+          pieces.piece[n];
     }
   }
 

@@ -34,7 +34,7 @@ struct BlockMemory {
   static constexpr int kStageWarps = 4;
   static constexpr int kGroups = kHeadDim + kVHeadDim <= 320 ? 2 : 1;
   static constexpr int kWarps = kGroups * kStageWarps;
-  static constexpr int kCopyWarps = 3;  // that bring keys and values
+  static constexpr int kCopyWarps = 3;                                 // that bring keys and values
   static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;  // whole warpgroups
   static constexpr int kKeys = kStageWarps * kChunk;
   static constexpr int kKBytes = kStageWarps * KMemory::kBytes;
@@ -49,7 +49,7 @@ struct BlockMemory {
       kNotes * (QMemory::kBytes + static_cast<int>(sizeof(SegmentNote))) +
       static_cast<int>(sizeof(Line)) + 32 * 8;
   static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
-  static constexpr int kStages = (kMostStages < 12 ? kMostStages : 12) / kGroups * kGroups;
+  static constexpr int kStages = kMostStages < 12 ? kMostStages : 12;
   static_assert(kStages >= 2);
   static constexpr int kBytes = kStages * kStageBytes + kRestBytes;
 
@@ -126,18 +126,21 @@ __device__ void bring_keys(const Call& call, const Memory& memory, Cursor& curso
     copier.begin(segment);
     const int end = segment.keys.end;
     int key = segment.keys.begin / kChunk * kChunk + share.rank * Memory::kKeys;
-    int page = copier.page_of(key + chunk * kChunk);
+    // The first key of this warp's n-th chunk of the segment.
+    const auto key_of = [&, first = key, skipped = chunk](int n) {
+      const int nth = skipped + n * Memory::kCopyWarps;
+      return first + nth / Memory::kStageWarps * step + nth % Memory::kStageWarps * kChunk;
+    };
+    int n = 0;
+    copier.look_up(key_of, 0);
 #pragma unroll 1
     for (; key < end; key += step) {
       memory.empty[stage.index].wait(stage.parity ^ 1);
 #pragma unroll 1
       for (; chunk < Memory::kStageWarps; chunk += Memory::kCopyWarps) {
         const int first = key + chunk * kChunk;
-        if (first < end) copier.copy(memory.chunk(stage.index, chunk), first, page);
-        const int next = chunk + Memory::kCopyWarps;
-        page = copier.page_of(next < Memory::kStageWarps
-                                  ? key + next * kChunk
-                                  : key + step + (next - Memory::kStageWarps) * kChunk);
+        if (first < end) copier.copy(memory.chunk(stage.index, chunk), first, copier.page(n));
+        copier.look_up(key_of, ++n);
       }
       chunk -= Memory::kStageWarps;
       memory.full[stage.index].arrive_after_copies(call.copies_aligned);
@@ -149,8 +152,7 @@ __device__ void bring_keys(const Call& call, const Memory& memory, Cursor& curso
 
 /// The scribe: brings the queries of each segment and notes what it is.
 template <class Queries, class Memory>
-__device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor,
-                              int worker) {
+__device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor, int worker) {
   RingPlace<Memory::kNotes> place;
   for (;;) {
     SegmentNote& note = memory.notes[place.index];
@@ -180,14 +182,13 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
                                   unsigned round) {
   using Place = PositionPlace<kVHeadDim>;
   float* slices = memory.cluster + (round & 1) * Memory::kClusterFloats;
-  for_each_slice<kVHeadDim, kRowTiles>(
-      call, note.segment, tile, memory.merge, warp, Memory::kWarps,
-      [&](int slice, int, const Position& position) {
-        float* at = slices + slice * kSliceFloats;
-        reinterpret_cast<float4*>(at)[lane_id()] = position.out;
-        reinterpret_cast<float2*>(at + 4 * kLanes)[lane_id()] = {position.state.max,
-                                                                 position.state.sum};
-      });
+  for_each_slice<kVHeadDim, kRowTiles>(call, note.segment, tile, memory.merge, warp, Memory::kWarps,
+                                       [&](int slice, int, const Position& position) {
+                                         float* at = slices + slice * kSliceFloats;
+                                         reinterpret_cast<float4*>(at)[lane_id()] = position.out;
+                                         reinterpret_cast<float2*>(at + 4 * kLanes)[lane_id()] = {
+                                             position.state.max, position.state.sum};
+                                       });
   __syncwarp();
   if (lane_id() < share.size) memory.met->arrive_at(lane_id());
   memory.met->wait_for_cluster(round & 1);
@@ -198,9 +199,8 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
     const int count = slices_of_rows<kVHeadDim>(t, rows);
     for (int i = share.rank + warp * share.size; i < count; i += share.size * Memory::kWarps) {
       const int slice = t * Place::kSlices + i;
-      const Position position = merge_positions<8>(share.size, [&](int rank) {
-        return ClusterPlace(slices + slice * kSliceFloats, rank);
-      });
+      const Position position = merge_positions<8>(
+          share.size, [&](int rank) { return ClusterPlace(slices + slice * kSliceFloats, rank); });
       deliver_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice,
                                         rows, position);
     }
@@ -216,10 +216,8 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
   const int first_row = warp % Memory::kStageWarps * kChunk;  // of a stage
   QueryTile<Element, kHeadDim, kRowTiles> queries;
   WarpTile<Element, kHeadDim, kVHeadDim, kRowTiles> tile;
-  RingPlace<Memory::kStages> stage;
-  stage.index = group;
+  RingPlace<Memory::kStages> first;  // the segment's first stage
   RingPlace<Memory::kNotes> note;
-  int stages_before = 0;  // of earlier segments
 #pragma unroll 1
   for (unsigned round = 0;; ++round, note.advance()) {
     memory.noted[note.index].wait(note.parity);
@@ -230,9 +228,11 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
     const int num_stages = share.stages_of(ceil_div_int(keys.end - first_key, Memory::kKeys));
     queries.attach(memory.queries + note.index * Memory::QMemory::kBytes);
     tile.clear();
+    // Which warp takes which keys depends on the segment alone, and so do the bits.
+    RingPlace<Memory::kStages> stage = first;
+    stage.advance(group);
 #pragma unroll 1
-    for (int i = (group - stages_before) & (Memory::kGroups - 1); i < num_stages;
-         i += Memory::kGroups) {
+    for (int i = group; i < num_stages; i += Memory::kGroups) {
       const int key = first_key + (share.rank + i * share.size) * Memory::kKeys + first_row;
       memory.full[stage.index].wait(stage.parity);
       if (key < keys.end) {
@@ -243,7 +243,7 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
       if (lane_id() == 0) memory.empty[stage.index].arrive();
       stage.advance(Memory::kGroups);
     }
-    stages_before += num_stages;
+    first.advance_far(num_stages);
     tile.finish();
     wait_for_call_ahead();
     if (share.size == 1) {
@@ -259,9 +259,8 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
 }
 
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
-__global__ void
-    __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
-        lean_tile_kernel(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
+    lean_tile_kernel(const __grid_constant__ Call call) {
   using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
   using Queries = QueryTile<Element, kHeadDim, kRowTiles>;
   constexpr int kTileM = 8 * kRowTiles;
@@ -354,8 +353,9 @@ __global__ void __launch_bounds__(256) combine_kernel(const __grid_constant__ Ca
       const PositionPlace<kVHeadDim> at(slice, rows);
       const SlicePlace first(call, slot(0), slice);
       const std::int64_t step = std::int64_t{call.num_slices} * kSliceFloats;
-      const Position position = merge_positions<8>(
-          splits, [&](int split) { return SplitPlace{first.after(split * step), empty(split)}; });
+      const Position position = merge_positions<8>(splits, [&](int split) {
+        return SplitPlace{first.after(split * step), empty(split)};
+      });
       if (!at.real) continue;
       const OutputPlace place(call, segment, segment.row_block * kTileM + at.row);
       write_position<Element>(call, place, at.dim, position);
@@ -376,8 +376,8 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
   row.head_dim = kHeadDim;
   row.v_head_dim = kVHeadDim;
   row.row_tiles = kRowTiles;
-  row.kernel = reinterpret_cast<const void*>(
-      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
+  row.kernel =
+      reinterpret_cast<const void*>(&lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
   row.threads = Memory::kThreads;
   row.shared_bytes = Memory::kBytes;
   row.combine = reinterpret_cast<const void*>(&combine_kernel<Element, kVHeadDim, kRowTiles>);

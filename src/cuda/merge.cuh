@@ -101,13 +101,11 @@ struct Partners {
   int counter = 0;
 
   Partners() = default;
-  __device__ Partners(const Call& call, const Cursor& cursor, const Segment& segment,
-                      int worker) {
+  __device__ Partners(const Call& call, const Cursor& cursor, const Segment& segment, int worker) {
     if (call.batch_invariant) {  // a slot for every LeanTile of every output tile
-      const int index =
-          (segment.sequence * call.blocks_per_sequence.value() + segment.row_block) *
-              call.num_kv_heads.value() +
-          segment.kv_head;
+      const int index = (segment.sequence * call.blocks_per_sequence.value() + segment.row_block) *
+                            call.num_kv_heads.value() +
+                        segment.kv_head;
       const int per_tile = (call.max_kv_len - 1) / call.tile_n + 1;
       count = segment.tile.size();
       first = index * per_tile;
@@ -141,9 +139,8 @@ struct Partners {
   const SlicePlace first(call, partners.first, slice);
   const SlicePlace second(call, partners.second, slice);
   const std::int64_t step = std::int64_t{partners.step} * call.num_slices * kSliceFloats;
-  return merge_positions<8>(partners.count, [&](int i) {
-    return i == 0 ? first : second.after((i - 1) * step);
-  });
+  return merge_positions<8>(partners.count,
+                            [&](int i) { return i == 0 ? first : second.after((i - 1) * step); });
 }
 
 /// Where the warps of a block leave the states of 8 rows for each other.
@@ -152,7 +149,7 @@ struct MergeMemory {
   static constexpr int kRowFloats = kVHeadDim + 4;  // rows begin in different banks
   static constexpr int kWarpFloats = 8 * kRowFloats;
 
-  int warp;        // this one
+  int warp;  // this one
   int warps;
   float2* states;  // [warps][8]
   float* outs;     // [warps][8][kRowFloats]
@@ -190,9 +187,7 @@ struct MergeMemory {
     const float2* at_state;
     const float* at_out;
     [[nodiscard]] __device__ SoftmaxState state() const { return {at_state->x, at_state->y}; }
-    [[nodiscard]] __device__ float4 out() const {
-      return *reinterpret_cast<const float4*>(at_out);
-    }
+    [[nodiscard]] __device__ float4 out() const { return *reinterpret_cast<const float4*>(at_out); }
   };
 
   /// What all warps have for a position.
@@ -284,9 +279,8 @@ __device__ void deliver_slice(const Call& call, const Segment& segment, const Pa
 /// The end of a segment, with all `warps` that have a tile: merges the warps and delivers
 /// what comes of it.
 template <class Element, int kVHeadDim, int kRowTiles, class Tile>
-__device__ void finish_segment(const Call& call, const Segment& segment,
-                               const Partners& partners, const Tile& tile, std::byte* memory,
-                               int warp, int warps) {
+__device__ void finish_segment(const Call& call, const Segment& segment, const Partners& partners,
+                               const Tile& tile, std::byte* memory, int warp, int warps) {
   for_each_slice<kVHeadDim, kRowTiles>(
       call, segment, tile, memory, warp, warps, [&](int slice, int rows, const Position& position) {
         deliver_slice<Element, kVHeadDim>(call, segment, partners, 8 * kRowTiles, slice, rows,

@@ -69,7 +69,7 @@ __device__ void store_quad(const Call& call, std::int64_t offset, const float4& 
 
 /// Where the output of a packed row goes, and its sink: found before the merge is waited for.
 struct OutputPlace {
-  std::int64_t out = 0;    // elements
+  std::int64_t out = 0;  // elements
   std::int64_t lse = 0;
   float sink = 0;
 
@@ -93,8 +93,8 @@ __device__ void write_position(const Call& call, const OutputPlace& place, int d
   if (call.sinks.data != nullptr) factor = add_sink(position.state, place.sink);
   factor *= normaliser(position.state);
   const float4& o = position.out;
-  const float4 out = empty ? float4{}
-                           : float4{o.x * factor, o.y * factor, o.z * factor, o.w * factor};
+  const float4 out =
+      empty ? float4{} : float4{o.x * factor, o.y * factor, o.z * factor, o.w * factor};
   store_quad<Element>(call, place.out + dim, out);
   if (call.lse.data != nullptr && dim == 0) {
     static_cast<float*>(call.lse.data)[place.lse] = lse_of(position.state);
@@ -117,13 +117,12 @@ __device__ __noinline__ void write_empty_blocks(const Call& call, int tile_m) {
       segment.block = row_block_of(call, row_block, tile_m);
       segment.sequence = row_block / call.blocks_per_sequence;
       segment.row_block = row_block % call.blocks_per_sequence;
-      const int rows =
-          rows_of_block(call, segment.block.q_len, segment.row_block, tile_m).size();
+      const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, tile_m).size();
       for (segment.kv_head = 0; segment.kv_head < call.num_kv_heads.value(); ++segment.kv_head) {
         for (int row_tile = 0; 8 * row_tile < rows; ++row_tile) {
           for (int slice = 0; slice < slices_of_rows<kVHeadDim>(row_tile, rows); ++slice) {
-            const PositionPlace<kVHeadDim> at(
-                row_tile * PositionPlace<kVHeadDim>::kSlices + slice, rows);
+            const PositionPlace<kVHeadDim> at(row_tile * PositionPlace<kVHeadDim>::kSlices + slice,
+                                              rows);
             if (!at.real) continue;
             const OutputPlace place(call, segment, segment.row_block * tile_m + at.row);
             write_position<Element>(call, place, at.dim, {});

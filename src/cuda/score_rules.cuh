@@ -78,8 +78,7 @@ struct RowRules {
   rules.real = row < rows.size();
   const int packed = rows.begin + (rules.real ? row : 0);
   rules.query = packed / call.group;
-  rules.q_head =
-      segment.kv_head * call.group.value() + packed - rules.query * call.group.value();
+  rules.q_head = segment.kv_head * call.group.value() + packed - rules.query * call.group.value();
   rules.position = segment.block.kv_len - segment.block.q_len + rules.query;
   if (call.alibi.data != nullptr) {
     rules.slope =
@@ -96,14 +95,13 @@ struct RowRules {
 /// The natural score of `key` for a row with natural score `s` so far; −∞ if hidden.
 /// `node` is the key's place in the tree.
 [[nodiscard]] static __device__ __noinline__ float score_with_rules(const Call& call, int sequence,
-                                                             const RowRules row, int key, int node,
-                                                             float s) {
+                                                                    const RowRules row, int key,
+                                                                    int node, float s) {
   if (call.softcap > 0) s = call.softcap * tanh_of(s / call.softcap);
   s -= row.slope * static_cast<float>(row.position - key);
   if (call.bias.data != nullptr) {
-    const std::int64_t i = sequence * call.bias.strides[0] +
-                           row.q_head * call.bias.strides[1] + row.query * call.bias.strides[2] +
-                           key * call.bias.strides[3];
+    const std::int64_t i = sequence * call.bias.strides[0] + row.q_head * call.bias.strides[1] +
+                           row.query * call.bias.strides[2] + key * call.bias.strides[3];
     if (call.bias.type == ElementType::kBool) {
       if (static_cast<const std::uint8_t*>(call.bias.data)[i] == 0) return minus_infinity();
     } else {
@@ -114,8 +112,8 @@ struct RowRules {
     }
   }
   if (call.tree.data != nullptr && node >= 0) {
-    const std::int64_t i = sequence * call.tree.strides[0] +
-                           row.query * call.tree.strides[1] + node * call.tree.strides[2];
+    const std::int64_t i = sequence * call.tree.strides[0] + row.query * call.tree.strides[1] +
+                           node * call.tree.strides[2];
     if (static_cast<const std::uint8_t*>(call.tree.data)[i] == 0) return minus_infinity();
   }
   return s;
@@ -125,7 +123,7 @@ struct RowRules {
 /// first_key + lane/4 + i/2·8; −∞ where the row does not see the key.
 template <int kRowTiles>
 __device__ void apply_rules(const Call& call, const Segment& segment, int first_key,
-                                         float (&S)[kRowTiles][4]) {
+                            float (&S)[kRowTiles][4]) {
   // A lane finds the rules of one row, and the others ask it.
   const RowRules mine = row_rules(call, segment, lane_id(), 8 * kRowTiles);
   const int newest = segment.block.kv_len - segment.block.q_len;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-
 #include <cute/arch/copy_sm75.hpp>
 #include <cute/arch/copy_sm80.hpp>
 #include <cute/swizzle.hpp>

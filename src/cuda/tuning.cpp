@@ -23,7 +23,7 @@ bool read_override(LaunchShape& shape) {
   const char* text = std::getenv("LEANATTN_CUDA_SHAPE");
   if (text == nullptr || *text == 0) return false;
   const int read =
-      std::sscanf(text, "%d,%d,%d", &shape.blocks_per_sm, &shape.tile_n, &shape.most_cluster);
+      std::sscanf(text, "%d,%d,%d", &shape.blocks_per_sm, &shape.tile_n, &shape.cluster);
   const std::string wrong = read == 3
                                 ? complaint(shape)
                                 : std::string("three numbers are allowed: blocks,tile_n,cluster");

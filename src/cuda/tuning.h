@@ -9,7 +9,7 @@ namespace leanattn::cuda {
 struct LaunchShape {
   int blocks_per_sm = 1;  // thread blocks, at most: as many as there is shared memory for
   int tile_n = 128;       // keys of a LeanTile
-  int most_cluster = 1;   // thread blocks of a worker, if that leaves one for every output tile
+  int cluster = 1;        // thread blocks of a worker, if that leaves one for every output tile
 
   friend bool operator==(const LaunchShape&, const LaunchShape&) = default;
 };

@@ -13,8 +13,7 @@ std::int64_t num_row_blocks(const Problem& problem, const Kernel& kernel) {
 
 Workspace workspace_of(const Plan& plan) {
   const Problem& problem = plan.problem;
-  const std::int64_t rows =
-      std::min(plan.kernel.tile_m, problem.packed_rows(problem.max_q_len));
+  const std::int64_t rows = std::min(plan.kernel.tile_m, problem.packed_rows(problem.max_q_len));
   const std::int64_t quads = problem.v_head_dim / 4;
   Workspace workspace;
   workspace.num_slices = rows / 8 * num_slices_of(1, static_cast<int>(problem.v_head_dim)) +
@@ -31,9 +30,9 @@ Workspace workspace_of(const Plan& plan) {
   }
   workspace.partials =
       aligned(static_cast<std::size_t>(workspace.num_counters) * sizeof(std::uint32_t));
-  workspace.bytes = workspace.partials + aligned(static_cast<std::size_t>(
-                                             slots * workspace.num_slices * kSliceFloats) *
-                                         sizeof(float));
+  workspace.bytes = workspace.partials +
+                    aligned(static_cast<std::size_t>(slots * workspace.num_slices * kSliceFloats) *
+                            sizeof(float));
   return workspace;
 }
 

@@ -5,8 +5,8 @@
 
 namespace leanattn::testing {
 
-/// Keeps every SM busy, in a stream of its own, while it lives. Leaves room for other
-/// kernels beside it: 128 threads and no shared memory per SM. Stops by itself after a
+/// Keeps half of the SMs to itself, in a stream of its own, while it lives: other kernels
+/// find the rest, and run in more rounds than they were made for. Stops by itself after a
 /// minute. Nothing may wait for the whole device meanwhile: no cudaMalloc, no cudaFree,
 /// no kernel for the first time.
 class SpinningKernel {
