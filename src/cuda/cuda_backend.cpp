@@ -207,17 +207,10 @@ class CudaBackend final : public Backend {
             : resident_clusters(*find_kernel(problem, kernel.tile_m), kernel.cluster);
     if (resident < heads) return partition(resident, Order::kHeadByHead);
     // Every head is cut at the same tokens, into as many shares as there are workers for.
-    // Where that leaves many workers over, a large cache is better dealt head by head to all
-    // of them; a small one would feel the second segment more.
-    constexpr double kMostIdle = 0.1;
-    constexpr double kLargeCache = 400e6;  // bytes
     std::int64_t shares = resident / heads;
-    if (static_cast<double>(shares * heads) < (1 - kMostIdle) * static_cast<double>(resident) &&
-        kv_bytes(problem) >= kLargeCache) {
-      return partition(resident, Order::kHeadByHead);
-    }
     // Where there are more shares than row blocks, a multiple of these cuts equal ones at
-    // their ends, which saves a worker its second segment.
+    // their ends, which saves a worker its second segment, unless it idles too many.
+    constexpr double kMostIdle = 0.1;
     const std::int64_t blocks = num_row_blocks(problem, kernel);
     const std::int64_t multiple = blocks > 0 ? shares / blocks * blocks : 0;
     if (static_cast<double>(multiple) >= (1 - kMostIdle) * static_cast<double>(shares)) {

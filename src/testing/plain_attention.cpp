@@ -14,6 +14,7 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kFloatUnit = 0x1p-24f;
 constexpr float kLeastUnit = 1e-30f;  // where everything is zero
+constexpr float kLeastNormal = 0x1p-126f;  // of f32
 
 float unit_roundoff(ElementType type) {
   switch (type) {
@@ -112,6 +113,8 @@ class PlainRow {
     for (std::size_t d = 0; d < dim; ++d) {
       out[d] *= factor / sum;
       out_unit[d] = output_unit(out[d]) + relative * magnitude[d] * factor / sum + kLeastUnit;
+      // Below the normal range a weight has fewer bits, or none where it is flushed to 0.
+      out_unit[d] += kLeastNormal * magnitude[d] / sum;
       out[d] = rounded(out[d], spec_.out_type);
     }
   }

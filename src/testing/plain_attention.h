@@ -25,7 +25,9 @@ struct Result {
 /// scores in f32, P rounded to V's type as a matrix unit wants it, sums in f32, the
 /// output rounded once; the logarithm rounded in base 2 and again as a natural one, of a
 /// sum of exponentials that are good to 2 ulp, as those of math libraries and GPUs are.
-/// Below the normal range of f16, u(out)·|out| is 2^-25.
+/// Below the normal range of f16, u(out)·|out| is 2^-25. A weight that a sink pushes below
+/// 2^-126, the normal range of f32, may be lost: unit(out) grows by 2^-126·Σ p·|v| / Σ p with
+/// p relative to the largest score of a key.
 struct PlainResult {
   Result result;
   std::vector<float> out_unit;
