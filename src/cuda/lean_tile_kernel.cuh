@@ -8,108 +8,13 @@
 // which nobody waits for another worker (LeanAttention, arXiv 2405.10480).
 #pragma once
 
-#include "cuda/barrier.cuh"
+#include "cuda/block_memory.cuh"
+#include "cuda/combine_kernel.cuh"
 #include "cuda/kernel_table.h"
 #include "cuda/key_rows.cuh"
-#include "cuda/lean_tile.cuh"
-#include "cuda/merge.cuh"
 #include "cuda/wide_kernel.cuh"
 
 namespace leanattn::cuda {
-
-/// What the scribe tells of a segment.
-struct alignas(16) SegmentNote {
-  Segment segment;
-  Partners partners;
-  bool end = false;  // nothing follows: the other fields mean nothing
-};
-
-/// Shared memory of a block.
-template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
-struct BlockMemory {
-  using QMemory = typename QueryTile<Element, kHeadDim, kRowTiles>::Memory;
-  using KMemory = TileMemory<kChunk, kHeadDim>;
-  using VMemory = TileMemory<kChunk, kVHeadDim>;
-  /// Warps with a tile. Four share a stage, 16 keys each; groups of four take turns.
-  static constexpr int kStageWarps = 4;
-  static constexpr int kGroups = kHeadDim + kVHeadDim <= 320 ? 2 : 1;
-  static constexpr int kWarps = kGroups * kStageWarps;
-  static constexpr int kCopyWarps = 3;                                 // that bring keys and values
-  static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;  // whole warpgroups
-  static constexpr int kKeys = kStageWarps * kChunk;
-  static constexpr int kKBytes = kStageWarps * KMemory::kBytes;
-  static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
-  static constexpr int kNotes = 2;
-  /// What the blocks of a cluster leave for each other; two, so that one is written while
-  /// the other is read.
-  static constexpr int kClusterFloats = num_slices_of(kRowTiles, kVHeadDim) * kSliceFloats;
-
-  static constexpr int kRestBytes =
-      MergeMemory<kVHeadDim>::bytes(kWarps) + 2 * kClusterFloats * 4 +
-      kNotes * (QMemory::kBytes + static_cast<int>(sizeof(SegmentNote))) +
-      static_cast<int>(sizeof(Line)) + 32 * 8;
-  static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
-  static constexpr int kStages = kMostStages < 12 ? kMostStages : 12;
-  static_assert(kStages >= 2);
-  static constexpr int kBytes = kStages * kStageBytes + kRestBytes;
-
-  std::byte* ring;     // [kStages][K of kKeys, V of kKeys]
-  std::byte* queries;  // [kNotes]
-  std::byte* merge;
-  float* cluster;      // [2][kClusterFloats]
-  SegmentNote* notes;  // [kNotes]
-  Barrier* full;       // [kStages]
-  Barrier* empty;      // [kStages]
-  Barrier* noted;      // [kNotes]
-  Barrier* read;       // [kNotes]
-  Barrier* met;        // all warps of the cluster have left their slices
-  Line* line;
-
-  __device__ explicit BlockMemory(std::byte* memory)
-      : ring(memory),
-        queries(ring + kStages * kStageBytes),
-        merge(queries + kNotes * QMemory::kBytes),
-        cluster(reinterpret_cast<float*>(merge + MergeMemory<kVHeadDim>::bytes(kWarps))),
-        notes(reinterpret_cast<SegmentNote*>(cluster + 2 * kClusterFloats)),
-        full(reinterpret_cast<Barrier*>(notes + kNotes)),
-        empty(full + kStages),
-        noted(empty + kStages),
-        read(noted + kNotes),
-        met(read + kNotes),
-        line(reinterpret_cast<Line*>(met + 1)) {
-    static_assert(2 * kStages + 2 * kNotes + 1 <= 32);
-  }
-
-  __device__ void init_barriers(int cluster_size) const {
-    for (int i = 0; i < kStages; ++i) {
-      full[i].init(kCopyWarps * kLanes);
-      empty[i].init(kStageWarps);
-    }
-    for (int i = 0; i < kNotes; ++i) {
-      noted[i].init(1);
-      read[i].init(kWarps);
-    }
-    met->init(cluster_size * kWarps);
-    fence_barrier_init();
-  }
-
-  /// Rows 16·warp … of a stage.
-  [[nodiscard]] __device__ ChunkMemory chunk(int stage, int warp) const {
-    std::byte* at = ring + stage * kStageBytes;
-    return {at + warp * KMemory::kBytes, at + kKBytes + warp * VMemory::kBytes};
-  }
-};
-
-/// The blocks of a cluster share a worker's segments: block `rank` takes every size-th stage.
-struct ClusterShare {
-  int rank = 0;
-  int size = 1;
-
-  /// Stages of a segment's `num_stages` that are this block's.
-  [[nodiscard]] __device__ int stages_of(int num_stages) const {
-    return num_stages <= rank ? 0 : size == 1 ? num_stages : (num_stages - rank - 1) / size + 1;
-  }
-};
 
 /// One of the warps that keep the ring full: it brings every kCopyWarps-th chunk, from the
 /// `mine`-th on.
@@ -309,57 +214,6 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   if (share.size > 1) {  // others may still read what this block left
     cluster_arrive();
     cluster_wait();
-  }
-}
-
-/// The slice of a split, which may have had no LeanTile.
-struct SplitPlace {
-  SlicePlace slice;
-  bool empty;
-  [[nodiscard]] __device__ SoftmaxState state() const {
-    return empty ? SoftmaxState{} : slice.state();
-  }
-  [[nodiscard]] __device__ float4 out() const { return empty ? float4{} : slice.out(); }
-};
-
-/// The second launch of fixed_split: merges the partials of each output tile. A block per
-/// output tile.
-template <class Element, int kVHeadDim, int kRowTiles>
-__global__ void __launch_bounds__(256) combine_kernel(const __grid_constant__ Call call) {
-  constexpr int kTileM = 8 * kRowTiles;
-  const int index = static_cast<int>(blockIdx.x);
-  const int row_block = index / call.num_kv_heads;
-  wait_for_call_ahead();
-  Segment segment;
-  segment.block = row_block_of(call, row_block, kTileM);
-  segment.sequence = row_block / call.blocks_per_sequence;
-  segment.row_block = row_block % call.blocks_per_sequence;
-  segment.kv_head = index % call.num_kv_heads;
-  const int lean_tiles = num_lean_tiles(call, segment.block);
-  const int splits = call.num_splits.value();
-  if (lean_tiles == 0) return;  // written already
-  const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, kTileM).size();
-  // The first worker of those whose share is the whole tile wrote it.
-  const int owner = share_of(lean_tiles, splits, 0);
-  if (share_of(lean_tiles, splits, lean_tiles - 1) == owner) return;
-  const auto slot = [&](int split) { return std::int64_t{index} * splits + split; };
-  const auto empty = [&](int split) {
-    return even_share(lean_tiles, call.num_splits, split).empty();
-  };
-  const int warp = warp_id();
-  for (int t = 0; 8 * t < rows; ++t) {
-    for (int i = warp; i < slices_of_rows<kVHeadDim>(t, rows); i += num_warps()) {
-      const int slice = t * PositionPlace<kVHeadDim>::kSlices + i;
-      const PositionPlace<kVHeadDim> at(slice, rows);
-      const SlicePlace first(call, slot(0), slice);
-      const std::int64_t step = std::int64_t{call.num_slices} * kSliceFloats;
-      const Position position = merge_positions<8>(splits, [&](int split) {
-        return SplitPlace{first.after(split * step), empty(split)};
-      });
-      if (!at.real) continue;
-      const OutputPlace place(call, segment, segment.row_block * kTileM + at.row);
-      write_position<Element>(call, place, at.dim, position);
-    }
   }
 }
 
