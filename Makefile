@@ -68,10 +68,10 @@ fuzz: build/asan/build.ninja ## run every fuzzer for FUZZ_SECONDS (60) seconds
 	scripts/fuzz build/asan/fuzz $(FUZZ_SECONDS)
 
 format: setup-ci ## lay out the sources
-	$(CLANG_FORMAT) -i $(sources)
+	@$(CLANG_FORMAT) -i $(sources)
 
 check-format: setup-ci ## check the layout of the sources, and the README's example
-	$(CLANG_FORMAT) --dry-run -Werror $(sources)
+	@$(CLANG_FORMAT) --dry-run -Werror $(sources)
 	scripts/check-readme
 
 tidy: setup-ci build ## lint with clang-tidy

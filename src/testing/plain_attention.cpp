@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kFloatUnit = 0x1p-24f;
-constexpr float kLeastUnit = 1e-30f;  // where everything is zero
+constexpr float kLeastUnit = 1e-30f;       // where everything is zero
 constexpr float kLeastNormal = 0x1p-126f;  // of f32
 
 float unit_roundoff(ElementType type) {
