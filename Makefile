@@ -10,11 +10,12 @@ CLANG_TIDY ?= clang-tidy-14
 release := build/release
 leanattn := $(release)/tools/leanattn
 gpu := build/gpu
-sources = $(shell find $(wildcard include src tools tests fuzz examples bench) \
+venv := build/venv
+sources = $(shell find $(wildcard include src tools tests fuzz examples bench python) \
   -name "*.h" -o -name "*.cpp" -o -name "*.cu" -o -name "*.cuh")
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build bench cuda test-gpu bench-gpu format check-format tidy check-install \
+.PHONY: help run test test-python build bench cuda test-gpu bench-gpu format check-format tidy check-install \
   sanitize asan tsan fuzz clean
 
 help: ## list these commands
@@ -37,6 +38,12 @@ test: build ## build, and pass every test
 bench: $(release)/build.ninja ## measure this machine; writes build/bench.json
 	cmake --build $(release) --target leanattn_cli -j $(JOBS)
 	$(leanattn) bench --json build/bench.json
+
+test-python: $(venv)/bin/python ## install the Python package into build/venv, and pass its tests
+	$(venv)/bin/pip install --quiet '.[test]'
+	$(venv)/bin/python -m mypy
+	$(venv)/bin/python examples/decode.py
+	$(venv)/bin/python -m pytest --quiet --junitxml=build/venv/test-results.xml
 
 test-gpu: build-gpu ## on a machine with a GPU: pass every test, and CASES (2000) random problems
 	ctest --test-dir $(gpu) --output-on-failure --no-tests=error -j $(JOBS) -E "^verify"
@@ -70,7 +77,7 @@ fuzz: build/asan/build.ninja ## run every fuzzer for FUZZ_SECONDS (60) seconds
 format: setup-ci ## lay out the sources
 	@$(CLANG_FORMAT) -i $(sources)
 
-check-format: setup-ci ## check the layout of the sources, and the README's example
+check-format: setup-ci ## check the layout of the sources, and the README's examples
 	@$(CLANG_FORMAT) --dry-run -Werror $(sources)
 	scripts/check-readme
 
@@ -86,8 +93,10 @@ build/%/build.ninja: CMakePresets.json
 
 $(release)/build.ninja: | setup-test
 $(gpu)/build.ninja build/cuda/build.ninja: | setup-cuda
+$(venv)/bin/python: | setup-python
+	python3 -m venv $(venv)
 build/asan/build.ninja build/tsan/build.ninja: | setup-ci
 
-.PHONY: setup-test setup-cuda setup-ci
-setup-test setup-cuda setup-ci: setup-%:
+.PHONY: setup-test setup-cuda setup-python setup-ci
+setup-test setup-cuda setup-python setup-ci: setup-%:
 	@scripts/setup $*
