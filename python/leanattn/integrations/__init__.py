@@ -1,0 +1,1 @@
+"""Other libraries with leanattn for their attention; each module imports one of them."""
