@@ -1,0 +1,65 @@
+// Tiles in shared memory by their addresses: matrices for the tensor cores, and the elements
+// of V that are NaN or infinite. Wide tiles go by addresses, which take one register where
+// pointers take two.
+#pragma once
+
+#include "cuda/lean_tile.cuh"
+
+namespace leanattn::cuda {
+
+/// `load_matrices` and its transposed form, at an address in shared memory.
+__device__ inline void load_matrices(unsigned address, std::uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(unsigned address, std::uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+[[nodiscard]] __device__ inline uint4 load_shared_piece(unsigned address) {
+  uint4 piece;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+               : "r"(address)
+               : "memory");
+  return piece;
+}
+[[nodiscard]] __device__ inline std::uint32_t load_shared_pair(unsigned address) {
+  std::uint32_t pair;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pair) : "r"(address) : "memory");
+  return pair;
+}
+
+/// Whether some element of V in shared memory, of `count` pieces of 16 bytes, is NaN or
+/// infinite; each thread looks at a part.
+template <class Element>
+[[nodiscard]] __device__ bool has_not_finite(unsigned sV, int count) {
+  bool found = false;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    const uint4 piece = load_shared_piece(sV + i * 16);
+    for (const std::uint32_t pair : {piece.x, piece.y, piece.z, piece.w}) {
+      found |= TensorCore<Element>::not_finite(pair);
+    }
+  }
+  return found;
+}
+
+/// Makes such elements 0.
+template <class Element>
+__device__ __noinline__ void clear_not_finite(unsigned sV, int count) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count * 4; i += blockDim.x) {
+    std::uint32_t pair = load_shared_pair(sV + i * 4);
+    if (!TensorCore<Element>::not_finite(pair)) continue;
+    if (TensorCore<Element>::not_finite(pair & 0xffffu)) pair &= 0xffff0000u;
+    if (TensorCore<Element>::not_finite(pair & 0xffff0000u)) pair &= 0xffffu;
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(sV + i * 4), "r"(pair) : "memory");
+  }
+}
+
+}  // namespace leanattn::cuda
