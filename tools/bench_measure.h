@@ -12,18 +12,9 @@
 #include "bench_data.h"
 #include "bench_workload.h"
 #include "leanattn/attention.h"
+#include "times.h"
 
 namespace leanattn::tools {
-
-/// Seconds of repeated calls.
-struct Times {
-  double median = 0;
-  double low = 0;   // 10th percentile
-  double high = 0;  // 90th percentile
-  std::int64_t count = 0;
-};
-
-[[nodiscard]] Times times_of(std::vector<double> seconds);
 
 /// How long, and with what.
 struct MeasureOptions {

@@ -17,8 +17,8 @@ namespace {
 
 Json json_of(const Times& times) {
   return {{"median_us", times.median * 1e6},
-          {"p10_us", times.p10 * 1e6},
-          {"p90_us", times.p90 * 1e6},
+          {"p10_us", times.low * 1e6},
+          {"p90_us", times.high * 1e6},
           {"replays", times.count}};
 }
 

@@ -1,22 +1,9 @@
 // See timing.h.
 #include "timing.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "cuda_handles.h"
 
 namespace leanattn::bench {
-
-Times times_of(std::vector<double> seconds) {
-  if (seconds.empty()) return {};
-  std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double share) {
-    return seconds[static_cast<std::size_t>(
-        std::lround(share * static_cast<double>(seconds.size() - 1)))];
-  };
-  return {at(0.5), at(0.1), at(0.9), static_cast<std::int64_t>(seconds.size())};
-}
 
 std::vector<std::vector<double>> replay(std::span<const cudaGraphExec_t> graphs,
                                         std::int64_t rounds, cudaStream_t stream) {

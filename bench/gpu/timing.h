@@ -7,17 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "times.h"
+
 namespace leanattn::bench {
 
-/// Of repeated measurements, in seconds.
-struct Times {
-  double median = 0;
-  double p10 = 0;
-  double p90 = 0;
-  std::int64_t count = 0;  // 0: not measured
-};
-
-[[nodiscard]] Times times_of(std::vector<double> seconds);
+using tools::Times;
+using tools::times_of;
 
 /// Seconds of each of `rounds` replays of each graph, [graph][round]: in a round all graphs
 /// run one after the other. The host queues ahead of the device, so that no replay waits
