@@ -80,7 +80,8 @@ struct Call {
   Divisor num_lines;            // of stream_k, see partition.h
   Divisor shares_of_line;       // workers of a line
   Divisor num_splits;
-  Divisor cluster;  // blocks that make a worker
+  Divisor cluster;              // blocks that make a worker
+  std::int32_t num_places = 1;  // workers that the launch has at once
   PartitionKind kind = PartitionKind::kStreamK;
   bool batch_invariant = false;
   bool float_out = false;           // out is f32, else of q's type

@@ -125,6 +125,45 @@ std::int64_t cluster_for(const Problem& problem, const CompiledKernel& compiled,
   return tiles <= resident_clusters(compiled, cluster) ? cluster : 1;
 }
 
+/// What the number of shares depends on.
+struct ShareCounts {
+  std::int64_t places = 1;  // workers at once
+  std::int64_t heads = 1;
+  std::int64_t row_blocks = 1;
+  bool clusters = false;  // a place is a cluster
+  double kv_bytes = 0;
+};
+
+/// Into how many shares each head is cut, all at the same tokens; 0: there are too many heads
+/// for that. Large caches are read in up to kMostRounds rounds of the places where that keeps
+/// more of them busy than one round does.
+std::int64_t shares_of_head(const ShareCounts& counts) {
+  constexpr std::int64_t kMostRounds = 4;
+  constexpr double kRoundsFromBytes = 200e6;
+  constexpr double kWorthRounds = 0.95;  // of the time, to take one round more
+  // A multiple of the row blocks cuts equal ones at their ends, which saves a worker its
+  // second segment. 8 clusters read as quickly as 16.
+  const double most_idle = counts.clusters ? 0.5 : 0.1;
+  const std::int64_t blocks = std::max<std::int64_t>(counts.row_blocks, 1);
+  const std::int64_t rounds =
+      counts.clusters || counts.kv_bytes < kRoundsFromBytes ? 1 : kMostRounds;
+  std::int64_t best = 0;
+  double best_time = 0;
+  for (std::int64_t round = 1; round <= rounds; ++round) {
+    std::int64_t shares = counts.places * round / counts.heads;
+    if (shares == 0) continue;
+    const std::int64_t multiple = shares / blocks * blocks;
+    if (static_cast<double>(multiple) >= (1 - most_idle) * static_cast<double>(shares)) {
+      shares = multiple;
+    }
+    const double time = static_cast<double>(round) / static_cast<double>(shares);
+    if (best > 0 && time >= kWorthRounds * best_time) continue;
+    best = shares;
+    best_time = time;
+  }
+  return best;
+}
+
 class CudaBackend final : public Backend {
  public:
   [[nodiscard]] std::string_view name() const override { return "cuda"; }
@@ -205,18 +244,10 @@ class CudaBackend final : public Backend {
         kernel.cluster == 1
             ? kernel.num_workers
             : resident_clusters(*find_kernel(problem, kernel.tile_m), kernel.cluster);
-    if (resident < heads) return partition(resident, Order::kHeadByHead);
-    // Every head is cut at the same tokens, into as many shares as there are workers for.
-    std::int64_t shares = resident / heads;
-    // Where there are more shares than row blocks, a multiple of these cuts equal ones at
-    // their ends, which saves a worker its second segment, unless it idles too many.
-    constexpr double kMostIdle = 0.1;
-    const std::int64_t blocks = num_row_blocks(problem, kernel);
-    const std::int64_t multiple = blocks > 0 ? shares / blocks * blocks : 0;
-    if (static_cast<double>(multiple) >= (1 - kMostIdle) * static_cast<double>(shares)) {
-      shares = multiple;
-    }
-    return partition(shares * heads, Order::kHeadSynchronous);
+    const std::int64_t shares = shares_of_head(
+        {resident, heads, num_row_blocks(problem, kernel), kernel.cluster > 1, kv_bytes(problem)});
+    return shares == 0 ? partition(resident, Order::kHeadByHead)
+                       : partition(shares * heads, Order::kHeadSynchronous);
   }
 
   [[nodiscard]] std::int64_t num_output_tiles(const Problem& problem,

@@ -157,20 +157,26 @@ struct Segment {
   [[nodiscard]] __device__ bool whole() const { return ids == tile; }
 };
 
-/// Steps through the segments of a worker.
+/// Steps through the segments of a place for workers: a block, or a cluster of them. Of
+/// stream_k a place may have several workers, every num_places-th, one after the other.
 class Cursor {
  public:
   /// `line` was filled by `lay_out_line` if the call has more row blocks than a warp lanes.
-  __device__ Cursor(const Call& call, int tile_m, const Line& line, int worker)
-      : call_(call), line_(line), tile_m_(tile_m) {
+  __device__ Cursor(const Call& call, int tile_m, const Line& line, int place)
+      : call_(call), line_(line), tile_m_(tile_m), worker_(place) {
     if (call.kind == PartitionKind::kStreamK) {
-      start_stream_k(worker);
+      lay_out_stream_k();
+      if (worker_ < num_workers_) start_share();
     } else {
-      start_in_tile(worker);
+      start_in_tile();
     }
   }
 
-  [[nodiscard]] __device__ bool done() const { return next_ >= end_; }
+  [[nodiscard]] __device__ bool done() const {
+    return next_ >= end_ && worker_ + call_.num_places >= num_workers_;
+  }
+  /// Of the segment that `next` last gave.
+  [[nodiscard]] __device__ int worker() const { return worker_; }
 
   /// Whether some row block may lack LeanTiles, so that no worker comes by its rows.
   [[nodiscard]] __device__ bool maybe_empty_blocks() const {
@@ -180,6 +186,10 @@ class Cursor {
 
   /// The segment that begins where the last one ended. Not when done.
   [[nodiscard]] __device__ Segment next() {
+    if (next_ >= end_) {
+      worker_ += call_.num_places;
+      start_share();
+    }
     const bool by_tile = call_.kind != PartitionKind::kStreamK;
     const int scale = call_.num_lines.value() > 1 ? 1 : call_.num_kv_heads.value();
     const int place = next_ - line_begin_;
@@ -217,8 +227,8 @@ class Cursor {
 
  private:
   /// A share of one output tile.
-  __device__ void start_in_tile(int worker) {
-    const int index = worker / call_.num_splits;
+  __device__ void start_in_tile() {
+    const int index = worker_ / call_.num_splits;
     const int row_block = index / call_.num_kv_heads;
     if (row_block >= call_.num_row_blocks) return;
     head_ = index - row_block * call_.num_kv_heads.value();
@@ -226,12 +236,12 @@ class Cursor {
     window_.block = row_block_of(call_, row_block, tile_m_);
     window_.size = num_lean_tiles(call_, window_.block);
     const Range32 share =
-        even_share(window_.size, call_.num_splits, worker - index * call_.num_splits.value());
+        even_share(window_.size, call_.num_splits, worker_ - index * call_.num_splits.value());
     next_ = share.begin;
     end_ = share.end;
   }
 
-  __device__ void start_stream_k(int worker) {
+  __device__ void lay_out_stream_k() {
     int per_head = 0;
     if (call_.num_row_blocks <= kLanes) {
       window_.load(call_, tile_m_, 0, 0);
@@ -241,14 +251,18 @@ class Cursor {
     }
     const int lines = call_.num_lines.value();
     line_size_ = lines > 1 ? per_head : per_head * call_.num_kv_heads.value();
-    const int share = worker / call_.num_lines;
-    line_index_ = worker - share * lines;
-    line_begin_ = line_index_ * line_size_;
-    head_ = line_index_;
     // A worker more than there are LeanTiles would only be one more to merge: then every
     // share is one LeanTile.
     shares_ = min(call_.shares_of_line.value(), line_size_);
-    if (share >= shares_) return;
+    num_workers_ = shares_ * lines;
+  }
+
+  /// The share of worker_, which has one.
+  __device__ void start_share() {
+    const int share = worker_ / call_.num_lines;
+    line_index_ = worker_ - share * call_.num_lines.value();
+    line_begin_ = line_index_ * line_size_;
+    head_ = line_index_;
     const Range32 range = shares_ < call_.shares_of_line.value()
                               ? Range32{share, share + 1}
                               : even_share(line_size_, call_.shares_of_line, share);
@@ -274,6 +288,8 @@ class Cursor {
   int line_begin_ = 0;  // id of the line's first LeanTile
   int line_index_ = 0;
   int shares_ = 0;  // that are dealt of it
+  int worker_;
+  int num_workers_ = 0;  // of stream_k, those that have a share
   int head_ = 0;    // the KV head, or of a line of all heads the first
   int next_ = 0;    // ids to come
   int end_ = 0;

@@ -64,15 +64,21 @@ void launch_kernel(const void* kernel, const Shape& shape, const Call& call, con
 
 }  // namespace
 
+std::int64_t num_places(const Plan& plan) {
+  const Partition& partition = plan.partition;
+  const bool in_turn = partition.kind == PartitionKind::kStreamK && plan.kernel.cluster == 1;
+  return in_turn ? std::min(partition.num_workers, plan.kernel.num_workers)
+                 : partition.num_workers;
+}
+
 void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
             const Stream& stream) {
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row
   allow_shared_memory(kernel);
   const std::int64_t cluster = plan.kernel.cluster;
-  launch_kernel(
-      kernel.kernel,
-      {plan.partition.num_workers * cluster, kernel.threads, kernel.shared_bytes, cluster}, call,
-      stream);
+  launch_kernel(kernel.kernel,
+                {call.num_places * cluster, kernel.threads, kernel.shared_bytes, cluster}, call,
+                stream);
   const bool combines = plan.partition.kind == PartitionKind::kFixedSplit &&
                         plan.partition.num_splits > 1 && !plan.batch_invariant;
   if (!combines) return;

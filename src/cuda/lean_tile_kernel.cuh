@@ -57,7 +57,7 @@ __device__ void bring_keys(const Call& call, const Memory& memory, Cursor& curso
 
 /// The scribe: brings the queries of each segment and notes what it is.
 template <class Queries, class Memory>
-__device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor, int worker) {
+__device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor) {
   RingPlace<Memory::kNotes> place;
   for (;;) {
     SegmentNote& note = memory.notes[place.index];
@@ -68,7 +68,7 @@ __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cu
       const Segment segment = cursor.next();
       const auto pieces = Queries::load(call, segment);
       note.segment = segment;  // all lanes the same
-      if (!segment.whole()) note.partners = Partners(call, cursor, segment, worker);
+      if (!segment.whole()) note.partners = Partners(call, cursor, segment);
       note.end = false;
       Queries::store(pieces, memory.queries + place.index * Memory::QMemory::kBytes);
     }
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   }
   ClusterShare share;
   share.size = call.cluster.value();
-  const int worker = static_cast<int>(blockIdx.x) / call.cluster;
-  share.rank = static_cast<int>(blockIdx.x) - worker * share.size;
+  const int place = static_cast<int>(blockIdx.x) / call.cluster;
+  share.rank = static_cast<int>(blockIdx.x) - place * share.size;
   if (threadIdx.x == 0) memory.init_barriers(share.size);
   if (!call.reads_early) wait_for_call_ahead();
   if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kLanes) {
@@ -199,13 +199,13 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   } else {
     if constexpr (Memory::kGroups == 2) fewer_registers<104>();
     const int role = warp - Memory::kWarps;
-    Cursor cursor(call, kTileM, *memory.line, worker);
+    Cursor cursor(call, kTileM, *memory.line, place);
     if (role < Memory::kCopyWarps) {
       bring_keys<Element, kHeadDim, kVHeadDim>(call, memory, cursor, share, role);
     } else {
       const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
       wait_for_call_ahead();
-      note_segments<Queries>(call, memory, cursor, worker);
+      note_segments<Queries>(call, memory, cursor);
       if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
     }
     __syncwarp();

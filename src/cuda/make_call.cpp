@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/launch.h"
 #include "cuda/timeline.h"
 #include "cuda/workspace.h"
 
@@ -104,6 +105,7 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   call.shares_of_line =
       Divisor(int32(std::max<std::int64_t>(1, plan.partition.num_workers / lines)));
   call.cluster = Divisor(int32(plan.kernel.cluster));
+  call.num_places = int32(num_places(plan));
   call.num_splits = Divisor(int32(plan.partition.num_splits));
   call.kind = plan.partition.kind;
   call.batch_invariant = plan.batch_invariant;

@@ -101,7 +101,7 @@ struct Partners {
   int counter = 0;
 
   Partners() = default;
-  __device__ Partners(const Call& call, const Cursor& cursor, const Segment& segment, int worker) {
+  __device__ Partners(const Call& call, const Cursor& cursor, const Segment& segment) {
     if (call.batch_invariant) {  // a slot for every LeanTile of every output tile
       const int index = (segment.sequence * call.blocks_per_sequence.value() + segment.row_block) *
                             call.num_kv_heads.value() +
@@ -115,7 +115,7 @@ struct Partners {
       return;
     }
     if (call.kind != PartitionKind::kStreamK) {  // merged by another launch
-      mine = worker;
+      mine = cursor.worker();
       return;
     }
     // A worker has at most two partials: a first segment that begins inside its output
@@ -128,7 +128,7 @@ struct Partners {
     first = 2 * owner + 1;
     second = 2 * (owner + turn);
     step = 2 * turn;
-    mine = 2 * worker + (segment.ids.begin == segment.tile.begin ? 1 : 0);
+    mine = 2 * cursor.worker() + (segment.ids.begin == segment.tile.begin ? 1 : 0);
     counter = owner;
   }
 };

@@ -59,7 +59,7 @@ static __device__ __noinline__ void note_next(const Call& call, Cursor& cursor, 
     note.segment = segment;  // all lanes the same
     note.all = WideRows(call, segment, tile_m, 0, tile_m).all;
     if (!segment.whole()) {
-      note.partners = Partners(call, cursor, segment, static_cast<int>(blockIdx.x));
+      note.partners = Partners(call, cursor, segment);
     }
   }
   note.end = end;
