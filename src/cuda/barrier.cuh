@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cuda/async_copy.cuh"
+
 namespace leanattn::cuda {
 
 /// A barrier in shared memory whose phases follow each other: one is complete when all
@@ -45,7 +47,8 @@ class Barrier {
           : "memory");
     }
   }
-  /// Arrives at the same barrier of block `rank` of the cluster.
+  /// Arrives at the same barrier of block `rank` of the cluster, after all that this thread
+  /// has read and written.
   __device__ void arrive_at(int rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
@@ -58,28 +61,17 @@ class Barrier {
         : "memory");
 #endif
   }
-  /// `wait`, after which the writes of all who arrived, in any block, are visible.
-  __device__ void wait_for_cluster(unsigned parity) {
+  /// Arrives, and announces that many bytes of stores by `ClusterStore`.
+  __device__ void arrive_expecting(int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    unsigned done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{\n"
-          ".reg .pred complete;\n"
-          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, complete;\n"
-          "}\n"
-          : "=r"(done)
-          : "r"(address()), "r"(parity)
-          : "memory");
-    }
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
+                 "r"(bytes)
+                 : "memory");
 #endif
   }
+  [[nodiscard]] __device__ unsigned address() const { return shared_address(&word_); }
 
  private:
-  [[nodiscard]] __device__ unsigned address() const {
-    return static_cast<unsigned>(__cvta_generic_to_shared(&word_));
-  }
   std::uint64_t word_;
 };
 
@@ -90,10 +82,11 @@ __device__ inline void fence_barrier_init() {
 #endif
 }
 
-/// The barrier of all threads of a cluster. Clusters are from compute capability 9.0 on.
+/// The barrier of all threads of a cluster. Clusters are from compute capability 9.0 on. It
+/// publishes initialised barriers (after `fence_barrier_init`), and no other writes.
 __device__ inline void cluster_arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
 __device__ inline void cluster_wait() {
@@ -102,16 +95,55 @@ __device__ inline void cluster_wait() {
 #endif
 }
 
+/// Stores into the shared memory of another block of the cluster, which arrive at a barrier
+/// there by themselves: who waits for it sees them.
+class ClusterStore {
+ public:
+  /// `memory` and `barrier` are this block's; meant are those of block `rank`.
+  __device__ ClusterStore(const float* memory, const Barrier& barrier, int rank)
+      : to_(there(shared_address(memory), rank)), barrier_(there(barrier.address(), rank)) {}
+
+  __device__ void store(int offset, const float4& value) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+        "[%5];" ::"r"(to_ + 4 * offset),
+        "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier_)
+        : "memory");
+#endif
+  }
+  __device__ void store(int offset, const float2& value) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+            to_ + 4 * offset),
+        "f"(value.x), "f"(value.y), "r"(barrier_)
+        : "memory");
+#endif
+  }
+
+ private:
+  [[nodiscard]] static __device__ unsigned there(unsigned address, int rank) {
+    unsigned mapped = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+#endif
+    return mapped;
+  }
+  unsigned to_;
+  unsigned barrier_;
+};
+
 /// A place in a ring of kSize, and the parity of its current round.
 template <int kSize>
 struct RingPlace {
   int index = 0;
   unsigned parity = 0;
 
-  /// `places` ≤ kSize.
+  /// A few places.
   __device__ void advance(int places = 1) {
     index += places;
-    if (index >= kSize) {
+    while (index >= kSize) {
       index -= kSize;
       parity ^= 1;
     }

@@ -31,63 +31,72 @@ struct BlockMemory {
   static constexpr int kKBytes = kStageWarps * KMemory::kBytes;
   static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
   static constexpr int kNotes = 2;
-  /// What the blocks of a cluster leave for each other; two, so that one is written while
-  /// the other is read.
-  static constexpr int kClusterFloats = num_slices_of(kRowTiles, kVHeadDim) * kSliceFloats;
+  /// What the blocks of a cluster leave for this one; two, as one is read while the next
+  /// comes in.
+  static constexpr int kInboxFloats =
+      ClusterInbox::floats(num_slices_of(kRowTiles, kVHeadDim));
 
   static constexpr int kRestBytes =
-      MergeMemory<kVHeadDim>::bytes(kWarps) + 2 * kClusterFloats * 4 +
+      MergeMemory<kVHeadDim>::bytes(kWarps) + 2 * kInboxFloats * 4 +
       kNotes * (QMemory::kBytes + static_cast<int>(sizeof(SegmentNote))) +
       static_cast<int>(sizeof(Line)) + 32 * 8;
   static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
   static constexpr int kStages = kMostStages < 12 ? kMostStages : 12;
   static_assert(kStages >= 2);
+  static constexpr int kBarriers = 2 * kStages + 2 * kNotes + 3;
   static constexpr int kBytes = kStages * kStageBytes + kRestBytes;
 
   std::byte* ring;     // [kStages][K of kKeys, V of kKeys]
   std::byte* queries;  // [kNotes]
   std::byte* merge;
-  float* cluster;      // [2][kClusterFloats]
+  float* inbox;        // [2][kInboxFloats]
   SegmentNote* notes;  // [kNotes]
-  Barrier* full;       // [kStages]
+  Barrier* full;       // [kStages]; the barriers lie one after the other
   Barrier* empty;      // [kStages]
   Barrier* noted;      // [kNotes]
   Barrier* read;       // [kNotes]
-  Barrier* met;        // all warps of the cluster have left their slices
+  Barrier* arrived;    // [2] what an inbox is to hold
+  Barrier* begun;      // the cluster's blocks have all begun a segment
   Line* line;
 
   __device__ explicit BlockMemory(std::byte* memory)
       : ring(memory),
         queries(ring + kStages * kStageBytes),
         merge(queries + kNotes * QMemory::kBytes),
-        cluster(reinterpret_cast<float*>(merge + MergeMemory<kVHeadDim>::bytes(kWarps))),
-        notes(reinterpret_cast<SegmentNote*>(cluster + 2 * kClusterFloats)),
+        inbox(reinterpret_cast<float*>(merge + MergeMemory<kVHeadDim>::bytes(kWarps))),
+        notes(reinterpret_cast<SegmentNote*>(inbox + 2 * kInboxFloats)),
         full(reinterpret_cast<Barrier*>(notes + kNotes)),
         empty(full + kStages),
         noted(empty + kStages),
         read(noted + kNotes),
-        met(read + kNotes),
-        line(reinterpret_cast<Line*>(met + 1)) {
-    static_assert(2 * kStages + 2 * kNotes + 1 <= 32);
+        arrived(read + kNotes),
+        begun(arrived + 2),
+        line(reinterpret_cast<Line*>(begun + 1)) {
+    static_assert(kBarriers <= kLanes);
   }
 
+  /// With a whole warp: each lane has one of them.
   __device__ void init_barriers(int cluster_size) const {
-    for (int i = 0; i < kStages; ++i) {
-      full[i].init(kCopyWarps * kLanes);
-      empty[i].init(kStageWarps);
-    }
-    for (int i = 0; i < kNotes; ++i) {
-      noted[i].init(1);
-      read[i].init(kWarps);
-    }
-    met->init(cluster_size * kWarps);
+    const int mine = lane_id();
+    const int arrivals = mine < kStages                  ? kLanes  // of the warp that filled it
+                         : mine < 2 * kStages            ? kStageWarps
+                         : mine < 2 * kStages + kNotes   ? 1
+                         : mine < 2 * (kStages + kNotes) ? kWarps
+                         : mine < kBarriers - 1          ? 1
+                                                         : cluster_size;
+    if (mine < kBarriers) full[mine].init(arrivals);
     fence_barrier_init();
   }
 
+  /// K and V of a stage.
+  [[nodiscard]] __device__ ChunkMemory stage(int index) const {
+    std::byte* at = ring + index * kStageBytes;
+    return {at, at + kKBytes};
+  }
   /// Rows 16·warp … of a stage.
-  [[nodiscard]] __device__ ChunkMemory chunk(int stage, int warp) const {
-    std::byte* at = ring + stage * kStageBytes;
-    return {at + warp * KMemory::kBytes, at + kKBytes + warp * VMemory::kBytes};
+  [[nodiscard]] __device__ ChunkMemory chunk(int index, int warp) const {
+    const ChunkMemory all = stage(index);
+    return {all.k + warp * KMemory::kBytes, all.v + warp * VMemory::kBytes};
   }
 };
 

@@ -96,6 +96,9 @@ struct Call {
 /// its own. Floats of a slice: O [32][4], then (max, sum) [32][2].
 inline constexpr int kSliceFloats = 32 * 4 + 32 * 2;
 
+/// Blocks of a cluster, at most.
+inline constexpr int kMostClusterBlocks = 8;
+
 /// Slices of the partial of `row_tiles` groups of 8 rows.
 [[nodiscard]] LEANATTN_HOST_DEVICE constexpr int num_slices_of(int row_tiles, int v_head_dim) {
   return row_tiles * ((8 * v_head_dim / 4 + 31) / 32);

@@ -16,41 +16,40 @@
 
 namespace leanattn::cuda {
 
-/// One of the warps that keep the ring full: it brings every kCopyWarps-th chunk, from the
+/// One of the warps that keep the ring full: it brings every kCopyWarps-th stage, from the
 /// `mine`-th on.
 template <class Element, int kHeadDim, int kVHeadDim, class Memory>
 __device__ void bring_keys(const Call& call, const Memory& memory, Cursor& cursor,
                            const ClusterShare& share, int mine) {
-  KeyCopier<Element, kHeadDim, kVHeadDim> copier(call);
+  using Copier = KeyCopier<Element, kHeadDim, kVHeadDim>;
+  static_assert(Memory::kKeys == Copier::kStageKeys);
+  Copier copier(call, Reuse::kOnce);
   RingPlace<Memory::kStages> stage;
+  stage.advance(mine);
   const int step = share.size * Memory::kKeys;
-  int chunk = mine;  // the next of this warp's, counted from the first of the stage
+  int nth = mine;  // of this block's stages of the segment, the next of this warp's
 #pragma unroll 1
   while (!cursor.done()) {
     const Segment segment = cursor.next();
     copier.begin(segment);
-    const int end = segment.keys.end;
-    int key = segment.keys.begin / kChunk * kChunk + share.rank * Memory::kKeys;
-    // The first key of this warp's n-th chunk of the segment.
-    const auto key_of = [&, first = key, skipped = chunk](int n) {
-      const int nth = skipped + n * Memory::kCopyWarps;
-      return first + nth / Memory::kStageWarps * step + nth % Memory::kStageWarps * kChunk;
-    };
-    int n = 0;
-    copier.look_up(key_of, 0);
+    const int first_key = segment.keys.begin / kChunk * kChunk;
+    const int num_stages =
+        share.stages_of(ceil_div_int(segment.keys.end - first_key, Memory::kKeys));
+    int key = first_key + share.rank * Memory::kKeys + nth * step;
+    auto pages = copier.pages_of(key);
 #pragma unroll 1
-    for (; key < end; key += step) {
+    for (; nth < num_stages; nth += Memory::kCopyWarps) {
       memory.empty[stage.index].wait(stage.parity ^ 1);
-#pragma unroll 1
-      for (; chunk < Memory::kStageWarps; chunk += Memory::kCopyWarps) {
-        const int first = key + chunk * kChunk;
-        if (first < end) copier.copy(memory.chunk(stage.index, chunk), first, copier.page(n));
-        copier.look_up(key_of, ++n);
-      }
-      chunk -= Memory::kStageWarps;
+      const auto now = pages;
+      const int now_key = key;
+      key += Memory::kCopyWarps * step;
+      pages = copier.pages_of(key);
+      const ChunkMemory to = memory.stage(stage.index);
+      copier.copy_stage(to.k, to.v, now_key, now);
       memory.full[stage.index].arrive_after_copies(call.copies_aligned);
-      stage.advance();
+      stage.advance(Memory::kCopyWarps);
     }
+    nth -= num_stages;
   }
   let_next_call_start();
 }
@@ -79,36 +78,44 @@ __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cu
   }
 }
 
-/// The end of a segment that a cluster's blocks shared: each leaves its slices in its own
-/// shared memory, and once all have, they share the merging of them.
+/// The end of a segment that a cluster's blocks shared: each sends its slices to the blocks
+/// that merge them. An inbox is used every other segment: once all blocks have begun this
+/// one, they have emptied it.
 template <class Element, int kVHeadDim, int kRowTiles, class Memory, class Tile>
 __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, const Memory& memory,
                                   const Tile& tile, int warp, const ClusterShare& share,
                                   unsigned round) {
   using Place = PositionPlace<kVHeadDim>;
-  float* slices = memory.cluster + (round & 1) * Memory::kClusterFloats;
-  for_each_slice<kVHeadDim, kRowTiles>(call, note.segment, tile, memory.merge, warp, Memory::kWarps,
-                                       [&](int slice, int, const Position& position) {
-                                         float* at = slices + slice * kSliceFloats;
-                                         reinterpret_cast<float4*>(at)[lane_id()] = position.out;
-                                         reinterpret_cast<float2*>(at + 4 * kLanes)[lane_id()] = {
-                                             position.state.max, position.state.sum};
-                                       });
-  __syncwarp();
-  if (lane_id() < share.size) memory.met->arrive_at(lane_id());
-  memory.met->wait_for_cluster(round & 1);
-
+  const int parity = static_cast<int>(round & 1);
+  const ClusterInbox inbox{memory.inbox + parity * Memory::kInboxFloats, memory.arrived + parity,
+                           share.rank, share.size};
   const int rows =
       rows_of_block(call, note.segment.block.q_len, note.segment.row_block, 8 * kRowTiles).size();
-  for (int t = 0; 8 * t < rows; ++t) {
-    const int count = slices_of_rows<kVHeadDim>(t, rows);
-    for (int i = share.rank + warp * share.size; i < count; i += share.size * Memory::kWarps) {
-      const int slice = t * Place::kSlices + i;
-      const Position position = merge_positions<8>(
-          share.size, [&](int rank) { return ClusterPlace(slices + slice * kSliceFloats, rank); });
-      deliver_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice,
-                                        rows, position);
-    }
+  // Slices of a group of 8 rows that lack rows are left out; they are its last.
+  const auto exists = [&](int slice) {
+    const int group = slice / Place::kSlices;
+    return slice - group * Place::kSlices < slices_of_rows<kVHeadDim>(group, rows);
+  };
+  constexpr int kSlices = num_slices_of(kRowTiles, kVHeadDim);
+  if (round >= 2) memory.begun->wait(round & 1);
+  if (warp == 0) {
+    const int mine = lane_id() * share.size + share.rank;
+    const int count = __popc(__ballot_sync(kAllLanes, mine < kSlices && exists(mine)));
+    if (lane_id() == 0) inbox.expect(count);
+  }
+  for_each_slice<kVHeadDim, kRowTiles>(
+      call, note.segment, tile, memory.merge, warp, Memory::kWarps,
+      [&](int slice, int, const Position& position) { inbox.send(slice, position); });
+
+  bool waited = false;
+#pragma unroll 1
+  for (int nth = warp; nth * share.size + share.rank < kSlices; nth += Memory::kWarps) {
+    const int slice = nth * share.size + share.rank;
+    if (!exists(slice)) continue;
+    if (!waited) inbox.arrived->wait(round / 2 & 1);
+    waited = true;
+    deliver_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice, rows,
+                                      inbox.merged(nth));
   }
 }
 
@@ -128,6 +135,10 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
     memory.noted[note.index].wait(note.parity);
     const SegmentNote& noted = memory.notes[note.index];
     if (noted.end) break;
+    // No block ends before its peers have begun the last segment.
+    if (share.size > 1 && round >= 2 && warp == 0 && lane_id() < share.size) {
+      memory.begun->arrive_at(lane_id());
+    }
     const Range32 keys = noted.segment.keys;
     const int first_key = keys.begin / kChunk * kChunk;
     const int num_stages = share.stages_of(ceil_div_int(keys.end - first_key, Memory::kKeys));
@@ -179,42 +190,42 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   share.size = call.cluster.value();
   const int place = static_cast<int>(blockIdx.x) / call.cluster;
   share.rank = static_cast<int>(blockIdx.x) - place * share.size;
-  if (threadIdx.x == 0) memory.init_barriers(share.size);
+  if (warp == 0) memory.init_barriers(share.size);
   if (!call.reads_early) wait_for_call_ahead();
   if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kLanes) {
     lay_out_line(call, kTileM, *memory.line);
-  } else {
-    __syncthreads();
   }
-  if (share.size > 1) cluster_arrive();  // its barriers are ready, once it is waited for
+  // The block's and the cluster's barriers are ready, once these are waited for.
+  const auto meet = [&] {
+    __syncthreads();
+    if (share.size > 1) cluster_arrive();
+  };
 
   // Registers go by warpgroups: those with the tiles get what the others can spare.
   if (warp < Memory::kWarps) {
     if constexpr (Memory::kGroups == 2) more_registers<200>();
+    meet();
     if (share.size > 1) cluster_wait();
     consume<Element, kHeadDim, kVHeadDim, kRowTiles>(call, memory, warp, share);
     if (call.timeline != nullptr && threadIdx.x == 0) {
       call.timeline[2 * blockIdx.x + 1] = nanoseconds();
     }
+    return;
+  }
+  if constexpr (Memory::kGroups == 2) fewer_registers<104>();
+  const int role = warp - Memory::kWarps;
+  Cursor cursor(call, kTileM, *memory.line, place);
+  meet();
+  if (role < Memory::kCopyWarps) {
+    bring_keys<Element, kHeadDim, kVHeadDim>(call, memory, cursor, share, role);
   } else {
-    if constexpr (Memory::kGroups == 2) fewer_registers<104>();
-    const int role = warp - Memory::kWarps;
-    Cursor cursor(call, kTileM, *memory.line, place);
-    if (role < Memory::kCopyWarps) {
-      bring_keys<Element, kHeadDim, kVHeadDim>(call, memory, cursor, share, role);
-    } else {
-      const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
-      wait_for_call_ahead();
-      note_segments<Queries>(call, memory, cursor);
-      if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
-    }
-    __syncwarp();
-    if (share.size > 1) cluster_wait();
+    const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
+    wait_for_call_ahead();
+    note_segments<Queries>(call, memory, cursor);
+    if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
   }
-  if (share.size > 1) {  // others may still read what this block left
-    cluster_arrive();
-    cluster_wait();
-  }
+  __syncwarp();
+  if (share.size > 1) cluster_wait();
 }
 
 template <class Element>

@@ -8,6 +8,7 @@
 // a slice, are published, counted and merged without waiting for other warps.
 #pragma once
 
+#include "cuda/barrier.cuh"
 #include "cuda/output.cuh"
 
 namespace leanattn::cuda {
@@ -198,39 +199,49 @@ struct MergeMemory {
   }
 };
 
-/// A slice in the shared memory of any block of the cluster.
-class ClusterPlace {
- public:
-  /// `slice` [kSliceFloats] of this block, in block `rank`.
-  __device__ ClusterPlace(const float* slice, int rank) {
-    const auto mine = static_cast<unsigned>(__cvta_generic_to_shared(slice));
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at_) : "r"(mine), "r"(rank));
-#endif
-  }
-  [[nodiscard]] __device__ SoftmaxState state() const {
-    SoftmaxState state;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(state.max), "=f"(state.sum)
-                 : "r"(at_ + 16u * kLanes + 8u * lane_id())
-                 : "memory");
-#endif
-    return state;
-  }
-  [[nodiscard]] __device__ float4 out() const {
-    float4 out{};
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
-                 : "r"(at_ + 16u * lane_id())
-                 : "memory");
-#endif
-    return out;
+/// Where the blocks of a cluster leave slices for the one that merges them: slice s for
+/// block s % size, in its shared memory.
+struct ClusterInbox {
+  float* memory;     // of this block: [ceil(slices / size)][size][kSliceFloats]
+  Barrier* arrived;  // that the slices for this block have
+  int rank;          // this block
+  int size;          // of the cluster
+
+  [[nodiscard]] static constexpr int floats(int slices) {
+    return (slices + kMostClusterBlocks - 1) / kMostClusterBlocks * kMostClusterBlocks *
+           kSliceFloats;
   }
 
- private:
-  unsigned at_ = 0;
+  /// Sends this block's share of a slice to the block that merges it.
+  __device__ void send(int slice, const Position& position) const {
+    const int nth = slice / size;
+    const ClusterStore to(memory + (nth * size + rank) * kSliceFloats, *arrived,
+                          slice - nth * size);
+    to.store(4 * lane_id(), position.out);
+    to.store(4 * kLanes + 2 * lane_id(),
+             float2{position.state.max, position.state.sum});
+  }
+  /// Announces what this block is to be sent: all shares of `count` slices. By one thread.
+  __device__ void expect(int count) const {
+    arrived->arrive_expecting(count * size * kSliceFloats * static_cast<int>(sizeof(float)));
+  }
+  /// One block's share of a slice.
+  struct Received {
+    const float* at;
+    [[nodiscard]] __device__ float4 out() const {
+      return reinterpret_cast<const float4*>(at)[lane_id()];
+    }
+    [[nodiscard]] __device__ SoftmaxState state() const {
+      const float2 state = reinterpret_cast<const float2*>(at + 4 * kLanes)[lane_id()];
+      return {state.x, state.y};
+    }
+  };
+  /// This block's n-th slice, once all has arrived.
+  [[nodiscard]] __device__ Position merged(int nth) const {
+    return merge_positions<8>(size, [&](int i) {
+      return Received{memory + (nth * size + i) * kSliceFloats};
+    });
+  }
 };
 
 /// Merges the warps, with all `warps` that have a tile; each calls

@@ -39,7 +39,7 @@ struct TileMemory {
   }
 };
 
-/// 16 rows of K and of V in shared memory.
+/// Rows of K and of V in shared memory: 16, or those of a stage.
 struct ChunkMemory {
   std::byte* k = nullptr;
   std::byte* v = nullptr;

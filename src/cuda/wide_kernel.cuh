@@ -73,15 +73,15 @@ __device__ __forceinline__ int bring_keys(const Call& call, const Segment& segme
                                           int page, std::byte* stage) {
   const int warp = warp_id();
   if (warp >= kWideKeys / kChunk) return 0;
-  KeyCopier<Element, kHeadDim, kVHeadDim> copier(call);
+  KeyCopier<Element, kHeadDim, kVHeadDim> copier(call, Reuse::kOften);
   copier.begin(segment);
   const int mine = key + warp * kChunk;
-  if (key <= segment.keys.begin) page = copier.page_of(mine);  // the segment's first
+  if (key <= segment.keys.begin) page = copier.page_of_chunk(mine);  // the segment's first
   std::byte* sV = stage + kWideKeys * kHeadDim * 2;
   copier.copy({stage + warp * TileMemory<kChunk, kHeadDim>::kBytes,
                sV + warp * TileMemory<kChunk, kVHeadDim>::kBytes},
               mine, page);
-  return copier.page_of(mine + kWideKeys);
+  return copier.page_of_chunk(mine + kWideKeys);
 }
 
 /// Starts the copies of a warp's queries; rows past them become zero.

@@ -1,0 +1,43 @@
+// Asynchronous copies of 16 bytes from device memory into shared memory (PTX cp.async).
+#pragma once
+
+#include <cstdint>
+
+namespace leanattn::cuda {
+
+/// How soon what is read is read again, by this call or the next: the L2 gives up lines that
+/// are read once before others.
+enum class Reuse : std::uint8_t { kOnce, kOften };
+
+/// Copies of 16 bytes, all of the same reuse. `to` is an address in shared memory.
+class AsyncCopy {
+ public:
+  __device__ explicit AsyncCopy(Reuse reuse) {
+    if (reuse == Reuse::kOnce) {
+      asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
+    } else {
+      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
+    }
+  }
+  __device__ void copy(unsigned to, const void* from) const {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "l"(policy_)
+                 : "memory");
+  }
+  /// Clears `to`, and reads nothing, unless `valid`.
+  __device__ void copy_or_clear(unsigned to, const void* from, bool valid) const {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+                 "l"(from), "r"(valid ? 16 : 0), "l"(policy_)
+                 : "memory");
+  }
+
+ private:
+  std::uint64_t policy_ = 0;
+};
+
+/// The address in shared memory of `memory` there.
+[[nodiscard]] __device__ inline unsigned shared_address(const void* memory) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(memory));
+}
+
+}  // namespace leanattn::cuda
