@@ -36,7 +36,7 @@ def no_attention(module, query, key, value, attention_mask, **_):
 def direct(visible, dtype):
     """Attention of one query over the first `visible` keys by its definition, in `dtype`.
 
-    Head by head, so that no copy of a cache is made; softmax always in float32. None: the
+    Head by head, so that no copy of a cache is made; softmax in float32 at least. None: in the
     type of the query, which is the plain implementation that errors are measured by.
     """
 
@@ -48,21 +48,29 @@ def direct(visible, dtype):
         for head in range(kv_heads):
             k, v = (x[0, head, :visible].to(kind) for x in (key, value))
             scores = (packed[head] @ k.T) * (dim**-0.5 if scaling is None else scaling)
-            out[head] = torch.softmax(scores.float(), -1).to(kind) @ v
-        return out.view(1, q_len, heads, -1).to(query.dtype if dtype is None else dtype), None
+            wide = torch.promote_types(kind, torch.float32)
+            out[head] = torch.softmax(scores.to(wide), -1).to(kind) @ v
+        return out.view(1, q_len, heads, -1), None
 
     return attention
 
 
-def exact_in_model(visible):
-    """The float32 definition, rounded once to what a model goes on with."""
-    attention = direct(visible, torch.float32)
+def exact_type(dtype):
+    """In which to compute what is exact beside a type."""
+    return torch.float64 if dtype == torch.float32 else torch.float32
 
-    def rounded(module, query, *rest, **others):
-        out, _ = attention(module, query, *rest, **others)
-        return out.to(query.dtype), None
 
-    return rounded
+def rounded(attention):
+    """With the result in the query's type, which a model goes on with."""
+    def function(module, query, *rest, **others):
+        return attention(module, query, *rest, **others)[0].to(query.dtype), None
+
+    return function
+
+
+def all_layers(function, calls):
+    """A call of all layers' attention, which returns their results."""
+    return lambda: [function(*arguments, **keywords)[0] for arguments, keywords in calls]
 
 
 def by_hand(backend, packed, visible):
@@ -117,10 +125,10 @@ def register_column(name):
         ours.register(**({"name": name, **OURS[name]} if OURS[name] else {}))
 
 
-def register_helpers(visible):
+def register_helpers(visible, dtype):
     """Those that are not timed as columns, and are to see so many keys."""
     register(NOTHING, no_attention)
-    register(EXACT, exact_in_model(visible))
+    register(EXACT, rounded(direct(visible, exact_type(dtype))))
     register(PLAIN, direct(visible, None))
 
 

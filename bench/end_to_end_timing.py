@@ -1,5 +1,6 @@
 """Capturing and timing of bench/end_to_end.py, on a GPU and, without graphs, on a CPU."""
 
+import functools
 import statistics
 import time
 import warnings
@@ -15,6 +16,12 @@ class Run:
     def __init__(self, replay, result, start=None, graph=None, repeats=1):
         self.replay, self.result, self.graph = replay, result, graph
         self.start, self.repeats = start or (lambda: None), repeats
+
+
+@functools.cache
+def side_stream():
+    """Where everything is captured, so that libraries keep one workspace for it."""
+    return torch.cuda.Stream()
 
 
 def refuse_waiting(call):
@@ -39,7 +46,7 @@ def captured(call, device, start=None, repeats=1):
     begin()
     if device.type != "cuda":
         return Run(all_calls, all_calls(), start, None, repeats)
-    stream = torch.cuda.Stream()
+    stream = side_stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARM_UP):
@@ -112,8 +119,13 @@ def times_of(seconds, repeats=1):
 
 
 def why(error):
-    """The first cause of an error, in one line. A failed capture hides what failed in it."""
-    while error.__context__ is not None and isinstance(error.__context__, Exception):
-        error = error.__context__
-    lines = str(error).strip().split("\n")
-    return f"{type(error).__name__}: {lines[0][:300]}"
+    """An error and what it came from, in a line: a failed capture hides what failed in it."""
+    first = error
+    while first.__context__ is not None:
+        first = first.__context__
+    text = line_of(error)
+    return text if first is error else f"{text} (after {line_of(first)})"
+
+
+def line_of(error):
+    return f"{type(error).__name__}: {str(error).strip().split(chr(10))[0][:300]}"
