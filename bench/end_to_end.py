@@ -17,6 +17,7 @@ import platform
 import subprocess
 import sys
 import time
+import warnings
 
 import torch
 import transformers
@@ -28,10 +29,13 @@ from end_to_end_row import ROOM, Row, free
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
+
 def progress(text):
-    """A line that the next one replaces, where someone watches."""
+    """What is being done: a line that the next one replaces, where someone watches."""
     if sys.stderr.isatty():
         print(f"\r\033[K  {text}", end="", file=sys.stderr, flush=True)
+    elif text:
+        print(f"  ... {text}", file=sys.stderr, flush=True)
 
 
 def print_row(result):
@@ -70,7 +74,7 @@ def machine(device):
         import leanattn
 
         found["leanattn"] = leanattn.info()
-    except ImportError as error:
+    except Exception as error:
         found["leanattn"] = str(error)
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(0)
@@ -183,6 +187,7 @@ def arguments():
 def main():
     options = arguments()
     transformers.logging.set_verbosity_error()
+    warnings.simplefilter("ignore")  # PyTorch says at length why a backend is not used
     commit = os.environ.get("LEANATTN_COMMIT")
     report = {
         "command": "python3 bench/end_to_end.py " + " ".join(sys.argv[1:]),

@@ -3,7 +3,6 @@
 import functools
 import statistics
 import time
-import warnings
 
 import torch
 
@@ -26,7 +25,6 @@ def side_stream():
 
 def refuse_waiting(call):
     """Calls, and raises where PyTorch would have the host wait, which no graph can."""
-    warnings.filterwarnings("ignore", message=".*Synchronization debug mode.*")
     torch.cuda.set_sync_debug_mode("error")
     try:
         call()
