@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from . import _core
-from ._results import check_mutable
 
 
 def append_kv(
@@ -26,8 +25,6 @@ def append_kv(
     Host memory. Raises ValueError or TypeError before anything is written, naming the
     sequence if one would outgrow its row or its pages.
     """
-    check_mutable("k_cache", k_cache)
-    check_mutable("v_cache", v_cache)
     _core.append(layout, {
         "k": k, "v": v, "lengths": lengths, "offsets": offsets,
         "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table,

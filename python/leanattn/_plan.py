@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _core
-from ._results import Result, dtype_name, run
+from ._results import Result, dtype_name, empty, run, working_in
+
+if TYPE_CHECKING:
+    from ._options import Arrays, Options, Unpack
 
 
 class Plan:
@@ -17,9 +19,10 @@ class Plan:
     Threads may run one plan at the same time, each with a workspace of its own.
     """
 
-    def __init__(self, plan: _core.Plan, layout: str) -> None:
+    def __init__(self, plan: _core.Plan, layout: str, place: _core.Place) -> None:
         self._plan = plan
         self._layout = layout
+        self._place = place
 
     @property
     def workspace_bytes(self) -> int:
@@ -28,12 +31,12 @@ class Plan:
 
     @property
     def backend(self) -> str:
-        """The backend that runs it: "cpu"."""
+        """The backend that runs it: "cpu" or "cuda"."""
         return self._plan.backend
 
     @property
     def kernel(self) -> str:
-        """The kernel that it runs, such as "avx512 f16·f16"."""
+        """The kernel that it runs, such as "cuda bf16 128, 8 rows"."""
         return self._plan.kernel
 
     @property
@@ -48,7 +51,7 @@ class Plan:
 
     @property
     def num_threads(self) -> int:
-        """Threads that these workers run on."""
+        """Threads that these workers run on; on a device there are as many as workers."""
         return self._plan.num_threads
 
     def explain(self) -> str:
@@ -58,74 +61,72 @@ class Plan:
     def __repr__(self) -> str:
         return f"<leanattn.Plan on {self.backend}, {self.kernel}: {self.explain()}>"
 
-    def make_workspace(self) -> npt.NDArray[np.uint8]:
-        """Host memory for runs of this plan, uint8 [workspace_bytes], aligned as they need."""
-        alignment = _core.WORKSPACE_ALIGNMENT
-        memory = np.empty(self.workspace_bytes + alignment, np.uint8)
-        begin = -memory.ctypes.data % alignment
-        return memory[begin : begin + self.workspace_bytes]
+    def make_workspace(self, *, stream: Any = None) -> Any:
+        """Memory for runs of this plan, uint8 [workspace_bytes], aligned and made ready.
+
+        Of numpy in host memory; on a device of torch or CuPy, whichever q of the plan belonged
+        to, made ready in ``stream``; see ``decode``. Raises RuntimeError for other libraries.
+        """
+        if self._plan.on_host:
+            alignment = _core.WORKSPACE_ALIGNMENT
+            memory = np.empty(self.workspace_bytes + alignment, np.uint8)
+            begin = -memory.ctypes.data % alignment
+            return memory[begin : begin + self.workspace_bytes]
+        if stream is None:
+            workspace = empty(self._place, (self.workspace_bytes,), "uint8")
+        else:
+            with working_in(self._place, _core.stream_handle(stream)):
+                workspace = empty(self._place, (self.workspace_bytes,), "uint8")
+        _core.initialise(self._plan, workspace, stream)
+        return workspace
+
+    def initialise(self, workspace: Any, *, stream: Any = None) -> None:
+        """Makes memory of the caller's ready for runs of this plan, whatever it held before.
+
+        Once is enough, as every run leaves it ready for the next; memory from make_workspace
+        and in host memory needs it not. It is work in ``stream``; see ``decode``. Raises
+        ValueError or TypeError for what ``run`` would not take.
+        """
+        _core.initialise(self._plan, workspace, stream)
 
     def run(
-        self, q: Any, k: Any, v: Any, lengths: Any = None, *,
-        out: Any = None, lse: Any = False, workspace: Any = None,
-        sinks: Any = None, alibi_slopes: Any = None, bias: Any = None, tree_mask: Any = None,
-        page_table: Any = None, page_ids: Any = None, page_indptr: Any = None,
-        cache_rows: Any = None, q_offsets: Any = None,
+        self, q: Any, k: Any, v: Any, lengths: Any = None, *, out: Any = None, lse: Any = False,
+        workspace: Any = None, stream: Any = None, **arrays: Unpack[Arrays],
     ) -> Result:
         """Computes attention of arrays that are as planned; see ``decode`` for each.
 
         The same optional arrays are given as to ``plan``, with the same shapes but for the
         rows and the capacity of the cache; lengths are up to max_kv_len.
 
-        workspace: uint8 [workspace_bytes or more], writable and aligned to 64 bytes, of no
-        other run at the same time; make_workspace gives one. None: allocated in this call.
+        workspace: uint8 [workspace_bytes or more] in the memory that q lies in, writable and
+        aligned to 64 bytes, of no other run at the same time; make_workspace gives one, or, on
+        a device, ``initialise`` makes one ready. None: allocated in this call, and on a device
+        made ready, which is one operation more in the stream.
 
         Same inputs and plan give the same bits. Returns and raises as ``decode``.
         """
-        call = _core.Call(self._layout, {
-            "q": q, "k": k, "v": v, "lengths": lengths, "sinks": sinks,
-            "alibi_slopes": alibi_slopes, "bias": bias, "tree_mask": tree_mask,
-            "page_table": page_table, "page_ids": page_ids, "page_indptr": page_indptr,
-            "cache_rows": cache_rows, "q_offsets": q_offsets,
-        })
+        call = _core.Call(q, k, v, lengths, stream, arrays, self._layout)
         return run(self._plan, call, out, lse, workspace)
 
 
 def plan(
     q: Any, k: Any, v: Any, lengths: Any = None, *, max_kv_len: Optional[int] = None,
-    max_q_len: Optional[int] = None, out_dtype: Any = None,
-    causal: bool = False, window: Tuple[int, int] = (-1, -1), softcap: float = 0.0,
-    scale: Optional[float] = None, sinks: Any = None, alibi_slopes: Any = None,
-    bias: Any = None, tree_mask: Any = None,
-    page_table: Any = None, page_ids: Any = None, page_indptr: Any = None,
-    cache_rows: Any = None, q_offsets: Any = None, layout: str = "NHD",
-    backend: str = "auto", partition: str = "auto", num_splits: int = 0,
-    num_workers: int = 0, num_threads: int = 0, batch_invariant: bool = False,
+    max_q_len: Optional[int] = None, out_dtype: Any = None, **options: Unpack[Options],
 ) -> Plan:
     """Decides kernel, partition, workers and workspace for calls with arrays like these.
 
     Takes the arguments of ``decode``: the arrays of a first call, of which shapes and types
-    are looked at, and q_offsets. Beside them:
+    are looked at, and q_offsets in host memory. Beside them:
 
         max_kv_len: most keys that a sequence of a later call has; None: those that the
             cache, or its page table, has room for.
-        max_q_len: with q_offsets, most queries of one sequence; None: those of q_offsets.
+        max_q_len: with q_offsets, most queries of one sequence; None: those of q_offsets, or
+            on a device as many as q has.
 
     Raises ValueError for numbers that make no sense, TypeError for wrong types and
     RuntimeError with the backend's sentence for what it does not compute.
     """
-    call = _core.Call(layout, {
-        "q": q, "k": k, "v": v, "lengths": lengths, "sinks": sinks,
-        "alibi_slopes": alibi_slopes, "bias": bias, "tree_mask": tree_mask,
-        "page_table": page_table, "page_ids": page_ids, "page_indptr": page_indptr,
-        "cache_rows": cache_rows, "q_offsets": q_offsets,
-    })
-    made = _core.plan(call, {
-        "causal": causal, "window": window, "softcap": softcap, "scale": scale,
-        "backend": backend, "partition": partition, "num_splits": num_splits,
-        "num_workers": num_workers, "num_threads": num_threads,
-        "batch_invariant": batch_invariant, "out": None, "out_dtype": dtype_name(out_dtype),
-        "max_q_len": max_q_len,
-        "max_kv_len": call.capacity if max_kv_len is None else max_kv_len,
-    })
-    return Plan(made, layout)
+    call = _core.Call(q, k, v, lengths, None, options, None)
+    most = call.capacity if max_kv_len is None else max_kv_len
+    made = _core.plan(call, None, dtype_name(out_dtype), max_q_len, most)
+    return Plan(made, call.layout, call.place)

@@ -1,8 +1,10 @@
-"""Arrays for results, where the caller gives none."""
+"""Arrays for results and workspaces, where the caller gives none."""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple, Union
+import sys
+from contextlib import nullcontext
+from typing import Any, ContextManager, Optional, Tuple, Union
 
 import numpy as np
 
@@ -34,28 +36,81 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def check_mutable(name: str, array: Any) -> None:
-    """JAX lets its immutable arrays out as if they could be written."""
-    if type(array).__module__.split(".")[0] in ("jax", "jaxlib"):
-        raise ValueError(f"{name} is a JAX array, which is immutable; it must be writable")
+def _where(place: _core.Place) -> str:
+    """What an array of ``place`` is called in a sentence."""
+    library, device = place
+    named = "an array" if library == "other" else f"an array of {library}"
+    return f"{named} in {'host memory' if device is None else f'memory of device {device}'}"
+
+
+def empty(place: _core.Place, shape: Tuple[int, ...], dtype: str) -> Any:
+    """An array of the library and in the memory of ``place``, or of numpy in host memory."""
+    library, device = place
+    if library == "torch":
+        torch = sys.modules["torch"]
+        where = "cpu" if device is None else torch.device("cuda", device)
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=where)
+    if device is None:
+        return np.empty(shape, numpy_dtype(dtype))
+    if library == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(device):
+            return cupy.empty(shape, numpy_dtype(dtype))
+    raise RuntimeError(
+        f"q is {_where(place)}, where leanattn allocates with torch and CuPy only; out, and lse "
+        "and lengths if wanted, must be given as arrays of that device"
+    )
+
+
+def allocates(place: _core.Place) -> bool:
+    """Whether ``empty`` has memory of ``place``."""
+    return place[1] is None or place[0] in ("torch", "cupy")
+
+
+def working_in(place: _core.Place, stream: int) -> ContextManager[Any]:
+    """Makes the library of ``place`` allocate what is free in ``stream``, a handle."""
+    library, device = place
+    if library not in ("torch", "cupy") or device is None:
+        return nullcontext()
+    cuda = sys.modules[library].cuda
+    context: ContextManager[Any]
+    if library == "torch":
+        context = cuda.stream(cuda.ExternalStream(stream, device=device))
+    else:
+        context = cuda.ExternalStream(stream, device)
+    return context
+
+
+def _lengths(call: _core.Call) -> Any:
+    """As many keys as the cache has room for, for every sequence."""
+    lengths = empty(call.place, (call.batch,), "int64")
+    lengths.fill_(call.capacity) if call.place[0] == "torch" else lengths.fill(call.capacity)
+    return lengths
+
+
+def _run(plan: _core.Plan, call: _core.Call, out: Any, lse: Any, workspace: Any) -> Result:
+    place = call.place
+    if call.lacks_lengths:
+        call.set_lengths(_lengths(call))
+    if out is None:
+        out = empty(place, call.out_shape, plan.out_dtype)
+    if lse is True:
+        lse = empty(place, call.out_shape[:-1], "float32")
+    elif lse is False:
+        lse = None
+    fresh = workspace is None and place[1] is not None and allocates(place)
+    if fresh:
+        workspace = empty(place, (plan.workspace_bytes,), "uint8")
+    _core.run(plan, call, out, lse, workspace, fresh)
+    return out if lse is None else (out, lse)
 
 
 def run(plan: _core.Plan, call: _core.Call, out: Any, lse: Any, workspace: Any) -> Result:
-    """Runs ``plan`` and returns ``out``, or ``(out, lse)`` where lse was asked for."""
-    if not call.on_host and (out is None or lse is True):
-        raise RuntimeError(
-            "q lies in device memory, where leanattn allocates nothing for Python; out, and lse "
-            "if wanted, must be given as arrays of that device"
-        )
-    if out is None:
-        out = np.empty(call.out_shape, numpy_dtype(plan.out_dtype))
-    else:
-        check_mutable("out", out)
-    if lse is True:
-        lse = np.empty(call.out_shape[:-1], np.float32)
-    elif lse is False:
-        lse = None
-    else:
-        check_mutable("lse", lse)
-    _core.run(plan, call, {"out": out, "lse": lse, "workspace": workspace})
-    return out if lse is None else (out, lse)
+    """Runs ``plan`` and returns ``out``, or ``(out, lse)`` where lse was asked for.
+
+    workspace None: as the library of q allocates, or else the backend, and made ready.
+    """
+    if not call.stream_given:
+        return _run(plan, call, out, lse, workspace)
+    with working_in(call.place, call.stream):
+        return _run(plan, call, out, lse, workspace)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Tuple
 
-import numpy as np
-
 from . import _core
-from ._results import check_mutable
+from ._results import dtype_name, empty
 
 
-def _like(name: str, array: Any, dtype: Any, *, parts: bool) -> Any:
+def _like(name: str, array: Any, *, parts: bool, dtype: Any = "float32") -> Any:
     """An empty array as `array`, or as one of the parts in it."""
     shape = getattr(array, "shape", None)
     if shape is None:
         raise TypeError(f"{name} is a {type(array).__name__}; it must be an array")
-    return np.empty(tuple(shape)[1 if parts else 0 :], dtype)
+    place = (_core.library_name(array), None)
+    return empty(place, tuple(shape)[1 if parts else 0 :], dtype_name(dtype) or "float32")
 
 
 def merge_states(
@@ -33,8 +32,8 @@ def merge_states(
         lse_a, lse_b: float32, shaped as these without their last dimension: the natural
             log of the denominators, as ``decode`` returns it. -inf, or +inf, marks a result
             of no keys, which changes no bit of the other and is not read.
-        out, lse: arrays to write; may be out_a and lse_a themselves. None: allocated, out
-            with the type of out_a if that is numpy's, else float32.
+        out, lse: arrays to write; may be out_a and lse_a themselves. None: allocated, torch's
+            if out_a is, else numpy's, out with the type of out_a.
 
     Host memory. Formula: softmax re-scaling as reduction, arXiv 2405.10480.
     Returns (out, lse). Raises ValueError or TypeError before anything is written.
@@ -43,13 +42,11 @@ def merge_states(
         missing, given = ("out_b", "lse_b") if out_b is None else ("lse_b", "out_b")
         raise ValueError(f"{missing} is None; it must be given, because {given} is")
     parts = out_b is None
-    for name, array in (("out", out), ("lse", lse)):
-        check_mutable(name, array)
     if out is None:
-        dtype = out_a.dtype if isinstance(out_a, np.ndarray) else np.float32
-        out = _like("outs" if parts else "out_a", out_a, dtype, parts=parts)
+        dtype = getattr(out_a, "dtype", None)
+        out = _like("outs" if parts else "out_a", out_a, parts=parts, dtype=dtype)
     if lse is None:
-        lse = _like("lses" if parts else "lse_a", lse_a, np.float32, parts=parts)
+        lse = _like("lses" if parts else "lse_a", lse_a, parts=parts)
     if parts:
         _core.merge_parts({"outs": out_a, "lses": lse_a, "out": out, "lse": lse})
     else:

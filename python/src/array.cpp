@@ -1,9 +1,13 @@
 #include "array.h"
 
-#include <nanobind/stl/string.h>
+#include <nanobind/stl/pair.h>
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#include "library.h"
 
 namespace leanattn::python {
 namespace {
@@ -13,10 +17,6 @@ using Code = nb::dlpack::dtype_code;
 /// What stands for the memory of an array without elements, for which some libraries
 /// give no address: to leanattn a view without one is "not given".
 alignas(64) std::byte no_elements[64];
-
-std::string class_name(nb::handle object) {
-  return nb::cast<std::string>(nb::str(object.type().attr("__name__")));
-}
 
 /// "float32", "uint16", …
 std::string name_of(nb::dlpack::dtype type) {
@@ -37,29 +37,34 @@ bool is(nb::dlpack::dtype type, Code code, int bits) {
   return type.code == static_cast<std::uint8_t>(code) && type.bits == bits && type.lanes == 1;
 }
 
-/// numpy.ndarray, which is never released: the interpreter may end before this library.
-nb::handle numpy_array_type() {
-  static const nb::handle type =
-      nb::object(nb::module_::import_("numpy").attr("ndarray")).release();
-  return type;
+/// A name that attributes are looked up by, which is never released.
+nb::handle interned(const char* name) { return PyUnicode_InternFromString(name); }
+
+/// The attribute, or none; a missing one takes Python a microsecond.
+nb::object attribute(nb::handle object, nb::handle name) {
+  PyObject* value = PyObject_GetAttr(object.ptr(), name.ptr());
+  if (value == nullptr) PyErr_Clear();
+  return value == nullptr ? nb::none() : nb::steal(value);
 }
 
 /// numpy's bfloat16, which ml_dtypes adds; numpy lets it out by no protocol. The types that
 /// others add are numbered from 256 on; to ask for a name takes numpy a microsecond.
 bool is_numpy_bfloat16(nb::handle object) {
-  if (!nb::isinstance(object, numpy_array_type())) return false;
-  const nb::object dtype = object.attr("dtype");
-  return nb::cast<int>(dtype.attr("num")) >= 256 &&
-         nb::cast<std::string>(dtype.attr("name")) == "bfloat16";
+  static const nb::handle kDtype = interned("dtype"), kNum = interned("num");
+  const nb::object dtype = attribute(object, kDtype);
+  const nb::object number = attribute(dtype, kNum);
+  return PyLong_Check(number.ptr()) && PyLong_AsLong(number.ptr()) >= 256 &&
+         std::string_view(nb::str(dtype.attr("name")).c_str()) == "bfloat16";
 }
 
-void check_no_gradient(std::string_view name, nb::handle object) {
-  PyObject* flag = PyObject_GetAttrString(object.ptr(), "requires_grad");
-  if (flag == nullptr) PyErr_Clear();
-  const bool wanted = flag == Py_True;
-  Py_XDECREF(flag);
-  check<Unsupported>(!wanted, name, " has requires_grad True; it must be False, because leanattn ",
-                     "computes no gradients: give ", name, ".detach()");
+/// Whether gradients would be computed of an operation on `object`.
+bool wants_gradient(nb::handle object, Library library) {
+  static const nb::handle kFlag = interned("requires_grad");
+  const bool is_python_class = PyType_HasFeature(Py_TYPE(object.ptr()), Py_TPFLAGS_HEAPTYPE);
+  if (library == Library::kNumpy && !is_python_class) return false;
+  if (library == Library::kCupy || library == Library::kJax) return false;
+  if (!attribute(object, kFlag).is(Py_True)) return false;
+  return library != Library::kTorch || torch().is_grad_enabled().is(Py_True);
 }
 
 /// An owner of the memory of `object`, or one that is not valid.
@@ -86,28 +91,61 @@ Device device_of(std::string_view name, int type, int index) {
   }
 }
 
+/// The capsule of an array whose library says that it lies in device memory, asked to have it
+/// ready in the stream; none for others.
+nb::object capsule_of_device(std::string_view name, nb::handle object, Library library,
+                             CallStream& stream) {
+  static const nb::handle kDevice = interned("__dlpack_device__");
+  const nb::object ask = attribute(object, kDevice);
+  if (ask.is_none()) return ask;
+  const auto [type, index] = nb::cast<std::pair<int, int>>(nb::tuple(ask()));
+  if (device_of(name, type, index).kind == Device::Kind::kHost) return nb::none();
+  // In DLPack the default stream is 1, as 0 is also None's meaning elsewhere.
+  constexpr std::uintptr_t kDefault = 1;
+  const auto handle = reinterpret_cast<std::uintptr_t>(stream.for_array(library, index).handle);
+  return object.attr("__dlpack__")(nb::arg("stream") = handle == 0 ? kDefault : handle);
+}
+
+/// What `object` lets itself be read through.
+nb::object exporter_of(std::string_view name, nb::handle object, Library library,
+                       CallStream& stream) {
+  if (library == Library::kTorch) {
+    // torch's own __dlpack__ refuses what requires a gradient, and all devices but one. Its work
+    // is in the stream that is taken by default.
+    return torch().to_dlpack(object);
+  }
+  const nb::object capsule = capsule_of_device(name, object, library, stream);
+  return capsule.is_none() ? nb::borrow(object) : capsule;
+}
+
+/// Throws the reason why `object` has no owner for `access`.
+[[noreturn]] void refuse(std::string_view name, nb::handle object, Access access) {
+  check(access == Access::kRead || !owner_of(object, Access::kRead).is_valid(), name,
+        " is read-only; it must be writable");
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  throw TypeMismatch(concat(name, " is a ", class_name(object), dtype.is_none() ? "" : " of ",
+                            dtype.is_none() ? "" : nb::str(dtype).c_str(),
+                            "; it must be an array of numbers that has __dlpack__ or a buffer"));
+}
+
 }  // namespace
 
-Array import_array(std::string_view name, nb::handle object, Access access) {
-  // A missing attribute takes numpy a microsecond too.
-  if (!object.type().is(numpy_array_type())) check_no_gradient(name, object);
-  const bool numpy_bfloat16 = is_numpy_bfloat16(object);
-  nb::object bits;
-  if (numpy_bfloat16) {
-    bits = object.attr("view")("uint16");  // of the same memory
-    object = bits;
-  }
+Array import_array(std::string_view name, nb::handle object, Access access, CallStream& stream) {
+  const Library library = library_of(object);
+  const bool is_numpy = library == Library::kNumpy;
+  check<Unsupported>(!wants_gradient(object, library), name, " has requires_grad True; it must be ",
+                     "False, because leanattn computes no gradients: give ", name,
+                     ".detach(), or call under torch.no_grad()");
+  check(access == Access::kRead || library != Library::kJax, name,
+        " is a JAX array, which is immutable; it must be writable");
+  const bool numpy_bfloat16 = is_numpy && is_numpy_bfloat16(object);
+  const nb::object exporter = numpy_bfloat16 ? object.attr("view")("uint16")  // the same memory
+                              : is_numpy     ? nb::borrow(object)
+                                             : exporter_of(name, object, library, stream);
   Array array;
   array.name = name;
-  array.owner = owner_of(object, access);
-  if (!array.owner.is_valid()) {
-    check(access == Access::kRead || !owner_of(object, Access::kRead).is_valid(), name,
-          " is read-only; it must be writable");
-    const nb::object dtype = nb::getattr(object, "dtype", nb::none());
-    throw TypeMismatch(concat(name, " is a ", class_name(object), dtype.is_none() ? "" : " of ",
-                              dtype.is_none() ? "" : nb::str(dtype).c_str(),
-                              "; it must be an array of numbers that has __dlpack__ or a buffer"));
-  }
+  array.owner = owner_of(exporter, access);
+  if (!array.owner.is_valid()) refuse(name, object, access);
   array.type = array.owner.dtype();
   if (numpy_bfloat16) array.type.code = static_cast<std::uint8_t>(Code::Bfloat);
   array.rank = static_cast<int>(array.owner.ndim());
@@ -121,6 +159,9 @@ Array import_array(std::string_view name, nb::handle object, Access access) {
     empty = empty || array.shape[d] == 0;
   }
   array.device = device_of(name, array.owner.device_type(), array.owner.device_id());
+  if (array.device.kind == Device::Kind::kDevice) {
+    static_cast<void>(stream.for_array(library, array.device.index));
+  }
   array.data = const_cast<void*>(static_cast<const void*>(array.owner.data()));
   if (array.data == nullptr && empty) array.data = no_elements;
   return array;

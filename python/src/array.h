@@ -1,6 +1,6 @@
 // Python's arrays as views of the library: numpy arrays, and whatever speaks DLPack or
-// the buffer protocol. Nothing is copied. An Array keeps what it views alive; it is made
-// and destroyed with the GIL held.
+// the buffer protocol. Nothing is copied, and no device is waited for. An Array keeps what
+// it views alive; it is made and destroyed with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,6 +13,7 @@
 
 #include "leanattn/error.h"
 #include "leanattn/tensor.h"
+#include "stream.h"
 
 namespace leanattn::python {
 
@@ -33,9 +34,11 @@ struct Array {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
-/// The array that `object` is. Throws TypeMismatch if it is none, InvalidArgument if it
-/// is to be written and is read-only, Unsupported if it wants a gradient.
-[[nodiscard]] Array import_array(std::string_view name, nb::handle object, Access access);
+/// The array that `object` is; one in device memory is ready in `stream`, as far as its library
+/// knows how to order that. Throws TypeMismatch if it is none, InvalidArgument if it is to be
+/// written and is read-only, Unsupported if it wants a gradient.
+[[nodiscard]] Array import_array(std::string_view name, nb::handle object, Access access,
+                                 CallStream& stream);
 
 /// Throws TypeMismatch unless the elements are float32, float16, bfloat16 or bool.
 [[nodiscard]] ElementType element_type_of(const Array& array);

@@ -20,19 +20,22 @@ MutableTensorView<kRank> queries(const Array& array, bool ragged, std::string_vi
 
 }  // namespace
 
-const Array* NamedArrays::find(const char* name, Access access) {
-  const nb::object object = objects_.contains(name) ? nb::object(objects_[name]) : nb::none();
-  if (object.is_none()) return nullptr;
-  return &arrays_.emplace_back(import_array(name, object, access));
+const Array& Arrays::get(const char* name, nb::handle object, Access access) {
+  check<TypeMismatch>(object.is_valid() && !object.is_none(), name,
+                      " is None; it must be an array");
+  return arrays_.emplace_back(import_array(name, object, access, stream_));
 }
 
-const Array& NamedArrays::get(const char* name, Access access) {
-  const Array* array = find(name, access);
-  check<TypeMismatch>(array != nullptr, name, " is None; it must be an array");
-  return *array;
+const Array& Arrays::get(const char* name, Access access) {
+  return get(name, keywords_.find(name), access);
 }
 
-IndexView NamedArrays::find_vector(const char* name) {
+const Array* Arrays::find(const char* name, Access access) {
+  const nb::handle object = keywords_.find(name);
+  return !object.is_valid() || object.is_none() ? nullptr : &get(name, object, access);
+}
+
+IndexView Arrays::find_vector(const char* name) {
   const Array* array = find(name);
   return array == nullptr ? IndexView{} : index_vector(*array);
 }
@@ -42,14 +45,13 @@ bool is_hnd(std::string_view layout) {
   return layout == "HND";
 }
 
-MutableKvView cache_of(NamedArrays& arrays, const char* k_name, const char* v_name, bool hnd,
-                       Access access) {
+MutableKvView cache_of(Arrays& arrays, const Array& k, const Array& v, bool hnd) {
   const std::string_view dimensions =
       hnd ? "[rows or pages, kv_heads, capacity or page_size, dim] for HND"
           : "[rows or pages, capacity or page_size, kv_heads, dim] for NHD";
   MutableKvView kv;
-  kv.k = tensor<4>(arrays.get(k_name, access), dimensions);
-  kv.v = tensor<4>(arrays.get(v_name, access), dimensions);
+  kv.k = tensor<4>(k, dimensions);
+  kv.v = tensor<4>(v, dimensions);
   if (hnd) {
     for (MutableTensorView<4>* view : {&kv.k, &kv.v}) {
       std::swap(view->shape[1], view->shape[2]);
@@ -68,38 +70,84 @@ MutableKvView cache_of(NamedArrays& arrays, const char* k_name, const char* v_na
   return kv;
 }
 
-Call::Call(std::string_view layout, const nb::dict& objects) : arrays_(objects) {
-  take_tensors(is_hnd(layout));
-  take_lengths();
+Call::Call(const Inputs& inputs, const nb::dict& keywords)
+    : arrays_(keywords, inputs.stream), library_(library_of(inputs.q)) {
+  options_.emplace(arrays_.keywords());
+  const nb::handle layout = arrays_.keywords().find("layout");
+  if (layout.is_valid()) {
+    check<TypeMismatch>(PyUnicode_Check(layout.ptr()), "layout is ", nb::repr(layout).c_str(),
+                        "; it must be a string");
+    hnd_ = is_hnd(nb::borrow<nb::str>(layout).c_str());
+  }
+  take_tensors(inputs);
+  arrays_.keywords().check_all_found("decode");
 }
 
-void Call::take_tensors(bool hnd) {
+Call::Call(const Inputs& inputs, const nb::dict& keywords, std::string_view layout)
+    : arrays_(keywords, inputs.stream), library_(library_of(inputs.q)), hnd_(is_hnd(layout)) {
+  take_tensors(inputs);
+  arrays_.keywords().check_all_found("Plan.run");
+}
+
+void Call::take_tensors(const Inputs& inputs) {
+  const Array& q = arrays_.get("q", inputs.q);  // the first: it says which stream
   arguments_.q_offsets = arrays_.find_vector("q_offsets");
-  arguments_.q = as_const(queries<4>(arrays_.get("q"), ragged(), kUniform, kRagged));
-  arguments_.kv = as_const(cache_of(arrays_, "k", "v", hnd, Access::kRead));
+  arguments_.q = as_const(queries<4>(q, ragged(), kUniform, kRagged));
+  check(!stream_given() || !on_host(),
+        "stream is given, but q lies in host memory, where no work is queued; it must be None, "
+        "because it would be ignored");
+  take_cache(inputs);
   for (const auto& [name, view] : {std::pair{"sinks", &arguments_.sinks},
                                    std::pair{"alibi_slopes", &arguments_.alibi_slopes}}) {
     if (const Array* array = arrays_.find(name)) *view = as_const(tensor<1>(*array, "[heads]"));
   }
-  if (const Array* bias = arrays_.find("bias")) {
-    arguments_.bias = as_const(tensor<4>(*bias, "[batch, heads, q_len, kv_len]"));
-  }
+  if (const Array* bias = arrays_.find("bias")) take_bias(*bias);
   if (const Array* mask = arrays_.find("tree_mask")) {
     arguments_.tree_mask = as_const(tensor<3>(*mask, "[batch, q_len, q_len]"));
   }
 }
 
+void Call::take_cache(const Inputs& inputs) {
+  const Array& k = arrays_.get("k", inputs.k);
+  const Array& v = arrays_.get("v", inputs.v);
+  arguments_.kv = as_const(cache_of(arrays_, k, v, hnd_));
+  take_lengths(inputs.lengths);
+}
+
+/// One sequence, or one head, stands for all.
+void Call::take_bias(const Array& bias) {
+  arguments_.bias = as_const(tensor<4>(bias, "[batch, heads, q_len, kv_len]"));
+  const std::int64_t wanted[] = {batch(), arguments_.q.shape[2]};
+  for (const int dimension : {0, 1}) {
+    if (arguments_.bias.shape[dimension] != 1) continue;
+    arguments_.bias.shape[dimension] = wanted[dimension];
+    arguments_.bias.strides[dimension] = 0;
+  }
+}
+
 /// Without lengths every key of a contiguous cache counts.
-void Call::take_lengths() {
-  arguments_.lengths = arrays_.find_vector("lengths");
-  if (arguments_.lengths.given()) return;
+void Call::take_lengths(nb::handle lengths) {
+  if (!lengths.is_none()) {
+    set_lengths(lengths);
+    return;
+  }
   check(arguments_.kv.layout == KvLayout::kContiguous,
         "lengths is None; with a paged cache it must be given, because pages do not say how many "
         "keys a sequence has");
-  const std::int64_t batch = ragged() ? std::max<std::int64_t>(arguments_.q_offsets.columns - 1, 0)
-                                      : arguments_.q.shape[0];
-  full_lengths_.assign(static_cast<std::size_t>(std::max<std::int64_t>(batch, 1)), capacity());
-  arguments_.lengths = indices(full_lengths_.data(), batch);
+  lacks_lengths_ = !on_host();
+  if (lacks_lengths_) return;
+  full_lengths_.assign(static_cast<std::size_t>(std::max<std::int64_t>(batch(), 1)), capacity());
+  arguments_.lengths = indices(full_lengths_.data(), batch());
+}
+
+void Call::set_lengths(nb::handle lengths) {
+  arguments_.lengths = index_vector(arrays_.get("lengths", lengths));
+  lacks_lengths_ = false;
+}
+
+std::int64_t Call::batch() const {
+  return ragged() ? std::max<std::int64_t>(arguments_.q_offsets.columns - 1, 0)
+                  : arguments_.q.shape[0];
 }
 
 std::int64_t Call::capacity() const {
@@ -120,13 +168,22 @@ nb::tuple Call::out_shape() const {
   return nb::make_tuple(q[0], q[1], q[2], v_head_dim);
 }
 
-Arguments Call::with_results(NamedArrays& results) const {
+const Array& Call::take_out(nb::handle out) {
+  if (out_ == nullptr) out_ = &arrays_.get("out", out, Access::kWrite);
+  return *out_;
+}
+
+const Array& Call::take_workspace(nb::handle workspace) {
+  return arrays_.get("workspace", workspace, Access::kWrite);
+}
+
+Arguments Call::with_results(nb::handle out, nb::handle lse) {
   Arguments arguments = arguments_;
-  const Array& out = results.get("out", Access::kWrite);
-  arguments.out = queries<4>(out, ragged(), kUniform, kRagged);
-  if (const Array* lse = results.find("lse", Access::kWrite)) {
+  arguments.out = queries<4>(take_out(out), ragged(), kUniform, kRagged);
+  if (!lse.is_none()) {
+    const Array& array = arrays_.get("lse", lse, Access::kWrite);
     arguments.lse =
-        queries<3>(*lse, ragged(), "[batch, q_len, heads]", "with q_offsets [num_queries, heads]");
+        queries<3>(array, ragged(), "[batch, q_len, heads]", "with q_offsets [num_queries, heads]");
   }
   return arguments;
 }

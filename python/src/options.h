@@ -1,30 +1,31 @@
-// The numbers and names of a call, from a dict of Python's whose keys are the names of
-// the arguments: every one is there, and a wrong one is refused with a sentence.
+// The numbers and names of a call, by keyword: a wrong one is refused with a sentence.
 #pragma once
-
-#include <nanobind/nanobind.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "keywords.h"
 #include "leanattn/attention.h"
 
 namespace leanattn::python {
 
-namespace nb = nanobind;
-
 struct Options {
   ScoreRules rules;
-  std::string backend;  // what plan_options.backend views
-  PlanOptions plan_options;
-  std::optional<ElementType> out_type;  // that of out, or out_dtype; default: q's
-  std::optional<std::int64_t> max_q_len;
-  std::optional<std::int64_t> max_kv_len;
+  std::string backend = "auto";
+  PlanOptions plan_options;  // without its backend: see `for_planning`
 
-  explicit Options(const nb::dict& values);
-  Options(const Options&) = delete;
-  Options& operator=(const Options&) = delete;
+  explicit Options(Keywords& keywords);
+
+  /// The options of a plan, as long as this lives.
+  [[nodiscard]] PlanOptions for_planning() const;
 };
+
+/// The integer that `object` is; none for None. Throws TypeMismatch for anything else.
+[[nodiscard]] std::optional<std::int64_t> optional_count(std::string_view name, nb::handle object);
+
+/// The element type called `name`, such as "float32". Throws TypeMismatch if there is none.
+[[nodiscard]] ElementType element_type_called(std::string_view name);
 
 }  // namespace leanattn::python

@@ -43,6 +43,8 @@ void for_each_sequence(const std::vector<Operand>& operands, const std::vector<i
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const int rank = operands[i].rank + (batched ? 1 : 0);
     check_rank(arrays[i], rank, concat("as many as ", arrays[0].name, " asks for"));
+    check<TypeMismatch>(arrays[i].device == Device{}, arrays[i].name, " lies in memory of device ",
+                        arrays[i].device.index, "; it must lie in host memory");
   }
   if (!batched) {
     merge(arrays);
@@ -69,7 +71,7 @@ constexpr std::string_view kLse = "[rows, heads]";
 }  // namespace
 
 void merge_two(const nb::dict& objects) {
-  NamedArrays named(objects);
+  Arrays named(objects);
   const std::vector<Operand> operands = {{&named.get("out_a"), 3},
                                          {&named.get("lse_a"), 2},
                                          {&named.get("out_b"), 3},
@@ -89,7 +91,7 @@ void merge_two(const nb::dict& objects) {
 }
 
 void merge_parts(const nb::dict& objects) {
-  NamedArrays named(objects);
+  Arrays named(objects);
   const std::vector<Operand> operands = {{&named.get("outs"), 4},
                                          {&named.get("lses"), 3},
                                          {&named.get("out", Access::kWrite), 3},
@@ -105,7 +107,7 @@ void merge_parts(const nb::dict& objects) {
 }
 
 void append(std::string_view layout, const nb::dict& objects) {
-  NamedArrays named(objects);
+  Arrays named(objects);
   const bool hnd = is_hnd(layout);
   const IndexView offsets = named.find_vector("offsets");
   const auto new_rows = [&](const char* name) {
@@ -117,7 +119,9 @@ void append(std::string_view layout, const nb::dict& objects) {
   const TensorView<4> k = new_rows("k");
   const TensorView<4> v = new_rows("v");
   const IndexView lengths = index_vector(named.get("lengths"));
-  const MutableKvView cache = cache_of(named, "k_cache", "v_cache", hnd, Access::kWrite);
+  const Array& k_cache = named.get("k_cache", Access::kWrite);
+  const Array& v_cache = named.get("v_cache", Access::kWrite);
+  const MutableKvView cache = cache_of(named, k_cache, v_cache, hnd);
   const nb::gil_scoped_release released;
   leanattn::append_kv(k, v, offsets, lengths, cache);
 }

@@ -116,15 +116,33 @@ def test_torch():
     assert leanattn.decode(q, k, v, lengths, out=out) is out
     assert np.array_equal(out.numpy(), expected)
     q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))
-    assert leanattn.decode(q, k, v, lengths).dtype.name == "bfloat16"
-    assert leanattn.decode(q, k, v, lengths, out_dtype=torch.float32).dtype == np.float32
-    with pytest.raises(RuntimeError, match="q has requires_grad True"):
-        leanattn.decode(q.requires_grad_(), k, v, lengths)
+    out, lse = leanattn.decode(q, k, v, lengths, lse=True)
+    assert isinstance(out, torch.Tensor) and out.dtype == torch.bfloat16
+    assert isinstance(lse, torch.Tensor) and lse.dtype == torch.float32 and lse.shape == (3, 1, 8)
+    out = leanattn.decode(q, k, v, lengths, out_dtype=torch.float32)
+    assert out.dtype == torch.float32
+    whole, _ = leanattn.merge_states(out, lse, torch.full_like(out, torch.nan),
+                                     torch.full_like(lse, -torch.inf))
+    assert isinstance(whole, torch.Tensor) and torch.equal(whole, out)
+
+
+def test_torch_gradients():
+    torch = pytest.importorskip("torch")
+    q, k, v, n = (torch.from_numpy(x) for x in (DATA.q, DATA.k, DATA.v, DATA.lengths))
+    expected = leanattn.decode(q, k, v, n)
+    for wanting in (q.clone().requires_grad_(), torch.nn.Parameter(q)):
+        with pytest.raises(RuntimeError, match="q has requires_grad True; it must be False"):
+            leanattn.decode(wanting, k, v, n)
+        for without in (torch.no_grad(), torch.inference_mode()):
+            with without:
+                out = leanattn.decode(wanting, k, v, n)
+            assert not out.requires_grad and torch.equal(out, expected)
 
 
 def test_jax():
-    jnp = pytest.importorskip("jax.numpy")
-    arrays = [jnp.asarray(x) for x in (DATA.q, DATA.k, DATA.v, DATA.lengths)]
+    jax = pytest.importorskip("jax")
+    host = jax.devices("cpu")[0]
+    arrays = [jax.device_put(x, host) for x in (DATA.q, DATA.k, DATA.v, DATA.lengths)]
     expected = leanattn.decode(DATA.q, DATA.k, DATA.v, DATA.lengths)
     assert np.array_equal(leanattn.decode(*arrays), expected)
     with pytest.raises(ValueError, match="out is a JAX array, which is immutable"):
