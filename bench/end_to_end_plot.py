@@ -186,8 +186,8 @@ def save(plt, models, draw, name, caption):
 
 def print_tables(models):
     """Markdown: a token's time, and whole answers."""
-    print("| model | prompt | column | µs per token | attention, µs | share | attention alone, µs "
-          "| of the floor |\n|---|---|---|---|---|---|---|---|")
+    print("| model | prompt | column | µs per token | attention, µs | share | attention alone, µs"
+          " | of the floor |\n|---|---|---|---|---|---|---|---|")
     for model in models:
         for prompt in model.prompts:
             for label in model.labels():

@@ -49,19 +49,26 @@ def by_triton(pairs, shape, num_sms):
 
 
 def reads(layers, keys):
-    """Label -> a call that reads as many bytes as `keys` keys and values have, in all layers.
+    """Label -> what makes a call that reads as many bytes as `keys` keys and values have.
 
-    Layer by layer, as attention has to: one call of Triton, or two of torch, for each.
+    In all layers and layer by layer, as attention has to: one call of Triton, or two of torch,
+    for each.
     """
     words = layers[0].keys[0, :, :keys].numel() * layers[0].keys.itemsize // 8 * 2
     pairs = [tuple(x.view(-1).view(torch.int32)[:words] for x in (layer.keys, layer.values))
              for layer in layers]
     ways = {
-        "torch sum of int64": lambda k, v: (k.view(torch.int64).sum(), v.view(torch.int64).sum()),
-        "torch max of int32": lambda k, v: (k.amax(), v.amax()),
+        "torch sum of int64": lambda: lambda k, v: [x.view(torch.int64).sum() for x in (k, v)],
+        "torch max of int32": lambda: lambda k, v: [x.amax() for x in (k, v)],
     }
     if triton and pairs[0][0].is_cuda and words < 2**31 - 2**24:
         num_sms = torch.cuda.get_device_properties(0).multi_processor_count
         for shape in SHAPES:
-            ways["triton {}x{}, {} warps".format(*shape)] = by_triton(pairs, shape, num_sms)
-    return {label: lambda way=way: [way(*pair) for pair in pairs] for label, way in ways.items()}
+            label = "triton {}x{}, {} warps".format(*shape)
+            ways[label] = lambda shape=shape: by_triton(pairs, shape, num_sms)
+
+    def over_all(make):
+        way = make()
+        return lambda: [way(k, v) for k, v in pairs]
+
+    return {label: lambda make=make: over_all(make) for label, make in ways.items()}
