@@ -9,30 +9,31 @@ namespace leanattn::cuda {
 /// are read once before others.
 enum class Reuse : std::uint8_t { kOnce, kOften };
 
-/// Copies of 16 bytes, all of the same reuse. `to` is an address in shared memory.
-class AsyncCopy {
- public:
-  __device__ explicit AsyncCopy(Reuse reuse) {
-    if (reuse == Reuse::kOnce) {
-      asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
-    } else {
-      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
-    }
-  }
-  __device__ void copy(unsigned to, const void* from) const {
+/// Copies of 16 bytes; `to` is an address in shared memory.
+template <Reuse kReuse>
+struct AsyncCopy {
+  static __device__ void copy(unsigned to, const void* from) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
-                 "l"(from), "l"(policy_)
+                 "l"(from), "l"(policy())
                  : "memory");
   }
   /// Clears `to`, and reads nothing, unless `valid`.
-  __device__ void copy_or_clear(unsigned to, const void* from, bool valid) const {
+  static __device__ void copy_or_clear(unsigned to, const void* from, bool valid) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
-                 "l"(from), "r"(valid ? 16 : 0), "l"(policy_)
+                 "l"(from), "r"(valid ? 16 : 0), "l"(policy())
                  : "memory");
   }
 
  private:
-  std::uint64_t policy_ = 0;
+  [[nodiscard]] static __device__ std::uint64_t policy() {
+    std::uint64_t policy;
+    if constexpr (kReuse == Reuse::kOnce) {
+      asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    } else {
+      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+    return policy;  // a constant to the assembler
+  }
 };
 
 /// The address in shared memory of `memory` there.

@@ -11,25 +11,29 @@ namespace leanattn::cuda {
 /// have arrived, and with them the bytes that were announced.
 class Barrier {
  public:
-  __device__ void init(int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals)
+  static constexpr int kBytes = 8;
+  /// The one at `address` in shared memory, a multiple of 8.
+  __device__ explicit Barrier(unsigned address) : address_(address) {}
+
+  __device__ void init(int arrivals) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_), "r"(arrivals)
                  : "memory");
   }
-  __device__ void arrive() {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
+  __device__ void arrive() const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_) : "memory");
   }
   /// Arrives once this thread's asynchronous copies have landed; at once if it did not use
   /// them but stored by itself.
-  __device__ void arrive_after_copies(bool asynchronous) {
+  __device__ void arrive_after_copies(bool asynchronous) const {
     if (asynchronous) {
-      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address())
+      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address_)
                    : "memory");
     } else {
       arrive();
     }
   }
   /// Waits until the phase of `parity` is complete.
-  __device__ void wait(unsigned parity) {
+  __device__ void wait(unsigned parity) const {
     unsigned done = 0;
     while (done == 0) {
       asm volatile(
@@ -43,36 +47,36 @@ class Barrier {
           "selp.u32 %0, 1, 0, complete;\n"
           "}\n"
           : "=r"(done)
-          : "r"(address()), "r"(parity)
+          : "r"(address_), "r"(parity)
           : "memory");
     }
   }
   /// Arrives at the same barrier of block `rank` of the cluster, after all that this thread
   /// has read and written.
-  __device__ void arrive_at(int rank) {
+  __device__ void arrive_at(int rank) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
         "{\n"
         ".reg .b32 there;\n"
         "mapa.shared::cluster.u32 there, %0, %1;\n"
         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
-        "}\n" ::"r"(address()),
+        "}\n" ::"r"(address_),
         "r"(rank)
         : "memory");
 #endif
   }
   /// Arrives, and announces that many bytes of stores by `ClusterStore`.
-  __device__ void arrive_expecting(int bytes) {
+  __device__ void arrive_expecting(int bytes) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_),
                  "r"(bytes)
                  : "memory");
 #endif
   }
-  [[nodiscard]] __device__ unsigned address() const { return shared_address(&word_); }
+  [[nodiscard]] __device__ unsigned address() const { return address_; }
 
  private:
-  std::uint64_t word_;
+  unsigned address_;
 };
 
 /// Makes initialised barriers known to the cluster.
@@ -100,7 +104,7 @@ __device__ inline void cluster_wait() {
 class ClusterStore {
  public:
   /// `memory` and `barrier` are this block's; meant are those of block `rank`.
-  __device__ ClusterStore(const float* memory, const Barrier& barrier, int rank)
+  __device__ ClusterStore(const float* memory, Barrier barrier, int rank)
       : to_(there(shared_address(memory), rank)), barrier_(there(barrier.address(), rank)) {}
 
   __device__ void store(int offset, const float4& value) const {
@@ -140,10 +144,10 @@ struct RingPlace {
   int index = 0;
   unsigned parity = 0;
 
-  /// A few places.
+  /// `places` ≤ kSize.
   __device__ void advance(int places = 1) {
     index += places;
-    while (index >= kSize) {
+    if (index >= kSize) {
       index -= kSize;
       parity ^= 1;
     }

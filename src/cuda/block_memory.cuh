@@ -17,7 +17,8 @@ struct alignas(16) SegmentNote {
 
 /// Shared memory of a block.
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
-struct BlockMemory {
+class BlockMemory {
+ public:
   using QMemory = typename QueryTile<Element, kHeadDim, kRowTiles>::Memory;
   using KMemory = TileMemory<kChunk, kHeadDim>;
   using VMemory = TileMemory<kChunk, kVHeadDim>;
@@ -28,76 +29,100 @@ struct BlockMemory {
   static constexpr int kCopyWarps = 3;                                 // that bring keys and values
   static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;  // whole warpgroups
   static constexpr int kKeys = kStageWarps * kChunk;
+  static constexpr int kNotes = 2;
+  /// What the blocks of a cluster leave for this one.
+  static constexpr int kInboxFloats = ClusterInbox::floats(num_slices_of(kRowTiles, kVHeadDim));
+
+ private:
   static constexpr int kKBytes = kStageWarps * KMemory::kBytes;
   static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
-  static constexpr int kNotes = 2;
-  /// What the blocks of a cluster leave for this one; two, as one is read while the next
-  /// comes in.
-  static constexpr int kInboxFloats =
-      ClusterInbox::floats(num_slices_of(kRowTiles, kVHeadDim));
-
-  static constexpr int kRestBytes =
-      MergeMemory<kVHeadDim>::bytes(kWarps) + 2 * kInboxFloats * 4 +
-      kNotes * (QMemory::kBytes + static_cast<int>(sizeof(SegmentNote))) +
-      static_cast<int>(sizeof(Line)) + 32 * 8;
+  static constexpr int kNoteBytes = static_cast<int>(sizeof(SegmentNote));
+  static constexpr int kMostBarriers = 32;
+  static constexpr int kRestBytes = kNotes * QMemory::kBytes +
+                                    MergeMemory<kVHeadDim, kWarps>::kBytes + 2 * kInboxFloats * 4 +
+                                    kNotes * kNoteBytes + kMostBarriers * Barrier::kBytes +
+                                    static_cast<int>(sizeof(Line));
   static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
+
+ public:
   static constexpr int kStages = kMostStages < 12 ? kMostStages : 12;
   static_assert(kStages >= 2);
-  static constexpr int kBarriers = 2 * kStages + 2 * kNotes + 3;
   static constexpr int kBytes = kStages * kStageBytes + kRestBytes;
 
-  std::byte* ring;     // [kStages][K of kKeys, V of kKeys]
-  std::byte* queries;  // [kNotes]
-  std::byte* merge;
-  float* inbox;        // [2][kInboxFloats]
-  SegmentNote* notes;  // [kNotes]
-  Barrier* full;       // [kStages]; the barriers lie one after the other
-  Barrier* empty;      // [kStages]
-  Barrier* noted;      // [kNotes]
-  Barrier* read;       // [kNotes]
-  Barrier* arrived;    // [2] what an inbox is to hold
-  Barrier* begun;      // the cluster's blocks have all begun a segment
-  Line* line;
-
   __device__ explicit BlockMemory(std::byte* memory)
-      : ring(memory),
-        queries(ring + kStages * kStageBytes),
-        merge(queries + kNotes * QMemory::kBytes),
-        inbox(reinterpret_cast<float*>(merge + MergeMemory<kVHeadDim>::bytes(kWarps))),
-        notes(reinterpret_cast<SegmentNote*>(inbox + 2 * kInboxFloats)),
-        full(reinterpret_cast<Barrier*>(notes + kNotes)),
-        empty(full + kStages),
-        noted(empty + kStages),
-        read(noted + kNotes),
-        arrived(read + kNotes),
-        begun(arrived + 2),
-        line(reinterpret_cast<Line*>(begun + 1)) {
-    static_assert(kBarriers <= kLanes);
+      : memory_(memory), base_(shared_address(memory)) {
+    asm volatile("" : "+r"(base_));  // what it takes to find it is not to be repeated everywhere
   }
 
-  /// With a whole warp: each lane has one of them.
-  __device__ void init_barriers(int cluster_size) const {
-    const int mine = lane_id();
-    const int arrivals = mine < kStages                  ? kLanes  // of the warp that filled it
-                         : mine < 2 * kStages            ? kStageWarps
-                         : mine < 2 * kStages + kNotes   ? 1
-                         : mine < 2 * (kStages + kNotes) ? kWarps
-                         : mine < kBarriers - 1          ? 1
-                                                         : cluster_size;
-    if (mine < kBarriers) full[mine].init(arrivals);
+  /// K and V of rows 16·warp … of a stage: addresses in shared memory, as all that is unsigned.
+  [[nodiscard]] __device__ ChunkMemory chunk(int stage, int warp) const {
+    const unsigned at = base_ + static_cast<unsigned>(stage * kStageBytes);
+    return {at + warp * KMemory::kBytes, at + kKBytes + warp * VMemory::kBytes};
+  }
+  [[nodiscard]] __device__ unsigned queries(int note) const {
+    return base_ + kQueriesAt + note * QMemory::kBytes;
+  }
+  [[nodiscard]] __device__ std::byte* merge() const { return memory_ + kMergeAt; }
+  /// [kInboxFloats], of two: one is read while the next comes in.
+  [[nodiscard]] __device__ float* inbox(int parity) const {
+    return reinterpret_cast<float*>(memory_ + kInboxesAt) + parity * kInboxFloats;
+  }
+  [[nodiscard]] __device__ SegmentNote& note(int index) const {
+    return reinterpret_cast<SegmentNote*>(memory_ + kNotesAt)[index];
+  }
+  [[nodiscard]] __device__ Line& line() const {
+    return *reinterpret_cast<Line*>(memory_ + kLineAt);
+  }
+
+  // Barriers. Of a stage: its keys have landed; all have taken them.
+  [[nodiscard]] __device__ Barrier full(int stage) const { return barrier(stage); }
+  [[nodiscard]] __device__ Barrier empty(int stage) const { return barrier(kStages + stage); }
+  // Of a note: it is written, its queries with it; all have read it.
+  [[nodiscard]] __device__ Barrier noted(int note) const { return barrier(2 * kStages + note); }
+  [[nodiscard]] __device__ Barrier read(int note) const {
+    return barrier(2 * kStages + kNotes + note);
+  }
+  /// An inbox holds what it is to hold.
+  [[nodiscard]] __device__ Barrier arrived(int parity) const {
+    return barrier(2 * (kStages + kNotes) + parity);
+  }
+  /// All blocks of the cluster have begun a segment.
+  [[nodiscard]] __device__ Barrier begun() const { return barrier(kBarriers - 1); }
+
+  /// With all warps that have a tile: each has a part of them. (Addresses that differ in a warp
+  /// would be taken one after the other.)
+  __device__ void init_barriers(int warp, int cluster_size) const {
+    if (lane_id() != 0) return;
+#pragma unroll 1
+    for (int i = warp; i < kBarriers; i += kWarps) {
+      const int arrivals = i < kStages                  ? kCopyWarps * kLanes
+                           : i < 2 * kStages            ? kStageWarps
+                           : i < 2 * kStages + kNotes   ? 1
+                           : i < 2 * (kStages + kNotes) ? kWarps
+                           : i < kBarriers - 1          ? 1
+                                                        : cluster_size;
+      barrier(i).init(arrivals);
+    }
     fence_barrier_init();
   }
 
-  /// K and V of a stage.
-  [[nodiscard]] __device__ ChunkMemory stage(int index) const {
-    std::byte* at = ring + index * kStageBytes;
-    return {at, at + kKBytes};
+ private:
+  static constexpr int kBarriers = 2 * kStages + 2 * kNotes + 3;
+  static constexpr int kQueriesAt = kStages * kStageBytes;
+  static constexpr int kMergeAt = kQueriesAt + kNotes * QMemory::kBytes;
+  static constexpr int kInboxesAt = kMergeAt + MergeMemory<kVHeadDim, kWarps>::kBytes;
+  static constexpr int kNotesAt = kInboxesAt + 2 * kInboxFloats * 4;
+  static constexpr int kBarriersAt = kNotesAt + kNotes * kNoteBytes;
+  static_assert(kBarriers <= kMostBarriers);
+  static constexpr int kLineAt = kBarriersAt + kMostBarriers * Barrier::kBytes;
+  static_assert(kLineAt + static_cast<int>(sizeof(Line)) == kBytes);
+
+  [[nodiscard]] __device__ Barrier barrier(int index) const {
+    return Barrier(base_ + kBarriersAt + index * Barrier::kBytes);
   }
-  /// Rows 16·warp … of a stage.
-  [[nodiscard]] __device__ ChunkMemory chunk(int index, int warp) const {
-    const ChunkMemory all = stage(index);
-    return {all.k + warp * KMemory::kBytes, all.v + warp * VMemory::kBytes};
-  }
+
+  std::byte* memory_;
+  unsigned base_;  // memory_ in shared memory
 };
 
 /// The blocks of a cluster share a worker's segments: block `rank` takes every size-th stage.

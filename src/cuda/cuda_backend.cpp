@@ -6,6 +6,7 @@
 #include "cuda/cuda_error.h"
 #include "cuda/launch.h"
 #include "cuda/make_call.h"
+#include "cuda/shares.h"
 #include "cuda/tuning.h"
 #include "cuda/workspace.h"
 
@@ -114,54 +115,18 @@ std::int64_t resident_clusters(const CompiledKernel& compiled, std::int64_t size
   return max_clusters(compiled, static_cast<int>(size));
 }
 
-/// Blocks of a worker: as many as tuning.h says, if that leaves a cluster for every output
-/// tile, else one. The blocks of a cluster merge in each other's shared memory, which takes
-/// less time than a merge through the workspace.
-std::int64_t cluster_for(const Problem& problem, const CompiledKernel& compiled,
-                         const Kernel& kernel, std::int64_t cluster) {
-  if (cluster == 1 || compiled.is_wide()) return 1;
-  if (compute_capability(problem.device.index) < 90) return 1;
-  const std::int64_t tiles = num_row_blocks(problem, kernel) * problem.num_kv_heads;
-  return tiles <= resident_clusters(compiled, cluster) ? cluster : 1;
+ShareCounts share_counts(const Problem& problem, const Kernel& kernel) {
+  return {problem.num_kv_heads, std::max<std::int64_t>(num_row_blocks(problem, kernel), 1),
+          kv_bytes(problem),
+          (problem.head_dim + problem.v_head_dim) * size_of(problem.k_type)};
 }
 
-/// What the number of shares depends on.
-struct ShareCounts {
-  std::int64_t places = 1;  // workers at once
-  std::int64_t heads = 1;
-  std::int64_t row_blocks = 1;
-  bool clusters = false;  // a place is a cluster
-  double kv_bytes = 0;
-};
-
-/// Into how many shares each head is cut, all at the same tokens; 0: there are too many heads
-/// for that. Large caches are read in up to kMostRounds rounds of the places where that keeps
-/// more of them busy than one round does.
-std::int64_t shares_of_head(const ShareCounts& counts) {
-  constexpr std::int64_t kMostRounds = 4;
-  constexpr double kRoundsFromBytes = 200e6;
-  constexpr double kWorthRounds = 0.95;  // of the time, to take one round more
-  // A multiple of the row blocks cuts equal ones at their ends, which saves a worker its
-  // second segment. 8 clusters read as quickly as 16.
-  const double most_idle = counts.clusters ? 0.5 : 0.1;
-  const std::int64_t blocks = std::max<std::int64_t>(counts.row_blocks, 1);
-  const std::int64_t rounds =
-      counts.clusters || counts.kv_bytes < kRoundsFromBytes ? 1 : kMostRounds;
-  std::int64_t best = 0;
-  double best_time = 0;
-  for (std::int64_t round = 1; round <= rounds; ++round) {
-    std::int64_t shares = counts.places * round / counts.heads;
-    if (shares == 0) continue;
-    const std::int64_t multiple = shares / blocks * blocks;
-    if (static_cast<double>(multiple) >= (1 - most_idle) * static_cast<double>(shares)) {
-      shares = multiple;
-    }
-    const double time = static_cast<double>(round) / static_cast<double>(shares);
-    if (best > 0 && time >= kWorthRounds * best_time) continue;
-    best = shares;
-    best_time = time;
-  }
-  return best;
+/// Blocks of a worker, up to as many as tuning.h says.
+std::int64_t cluster_for(const Problem& problem, const CompiledKernel& compiled,
+                         const Kernel& kernel, std::int64_t most) {
+  if (compiled.is_wide() || compute_capability(problem.device.index) < 90) return 1;
+  return cluster_size(share_counts(problem, kernel), most,
+                      [&](std::int64_t size) { return resident_clusters(compiled, size); });
 }
 
 class CudaBackend final : public Backend {
@@ -244,8 +209,8 @@ class CudaBackend final : public Backend {
         kernel.cluster == 1
             ? kernel.num_workers
             : resident_clusters(*find_kernel(problem, kernel.tile_m), kernel.cluster);
-    const std::int64_t shares = shares_of_head(
-        {resident, heads, num_row_blocks(problem, kernel), kernel.cluster > 1, kv_bytes(problem)});
+    const std::int64_t shares =
+        shares_of_head(share_counts(problem, kernel), kernel.cluster, resident);
     return shares == 0 ? partition(resident, Order::kHeadByHead)
                        : partition(shares * heads, Order::kHeadSynchronous);
   }

@@ -27,27 +27,49 @@ struct RowBlock {
   return {block * tile_m, min((block + 1) * tile_m, q_len * call.group.value())};
 }
 
-[[nodiscard]] __device__ inline RowBlock row_block_of(const Call& call, int row_block, int tile_m) {
-  const int sequence = row_block / call.blocks_per_sequence;
-  const int block = row_block - sequence * call.blocks_per_sequence.value();
+/// What is in memory about a row block: loaded well before it is looked at.
+struct LoadedLengths {
+  int kv_len = 0;
+  int first_query = 0;  // of ragged queries, which end before end_query
+  int end_query = 0;
+
+  __device__ void load(const Call& call, int row_block) {
+    const int sequence = row_block / call.blocks_per_sequence;
+    kv_len = load_index(call.lengths, sequence);
+    if (call.q_offsets.data != nullptr) {
+      first_query = load_index(call.q_offsets, sequence);
+      end_query = load_index(call.q_offsets, sequence + 1);
+    }
+  }
+};
+
+[[nodiscard]] __device__ inline RowBlock row_block_of(const Call& call, int row_block, int tile_m,
+                                                      const LoadedLengths& loaded) {
   RowBlock result;
-  result.kv_len = max(0, min(load_index(call.lengths, sequence), call.max_kv_len));
+  result.kv_len = max(0, min(loaded.kv_len, call.max_kv_len));
   result.q_len = call.max_q_len;
   if (call.one_query_sees_all) {
     result.keys = {0, result.kv_len};
     return result;
   }
   if (call.q_offsets.data != nullptr) {
-    result.first_query = load_index(call.q_offsets, sequence);
-    result.q_len =
-        min(load_index(call.q_offsets, sequence + 1) - result.first_query, call.max_q_len);
+    result.first_query = loaded.first_query;
+    result.q_len = min(loaded.end_query - loaded.first_query, call.max_q_len);
   }
+  const int sequence = row_block / call.blocks_per_sequence;
+  const int block = row_block - sequence * call.blocks_per_sequence.value();
   const Range32 rows = rows_of_block(call, result.q_len, block, tile_m);
   if (rows.empty()) return result;
   const int position = result.kv_len - result.q_len;
   result.keys = visible_keys(call.window, position + rows.begin / call.group,
                              position + (rows.end - 1) / call.group, result.kv_len);
   return result;
+}
+
+[[nodiscard]] __device__ inline RowBlock row_block_of(const Call& call, int row_block, int tile_m) {
+  LoadedLengths loaded;
+  loaded.load(call, row_block);
+  return row_block_of(call, row_block, tile_m, loaded);
 }
 
 /// LeanTiles that hold a row block's keys.
@@ -108,12 +130,20 @@ struct LineWindow {
   int size = 0;
 
   __device__ void load(const Call& call, int tile_m, int first_block, int before_first) {
+    LoadedLengths loaded;
+    const int mine = first_block + lane_id();
+    if (mine < call.num_row_blocks) loaded.load(call, mine);
+    lay_out(call, tile_m, first_block, before_first, loaded);
+  }
+  /// `load` with what the lane's row block has in memory.
+  __device__ void lay_out(const Call& call, int tile_m, int first_block, int before_first,
+                          const LoadedLengths& loaded) {
     first = first_block;
     block = {};
     size = 0;
     const int mine = first_block + lane_id();
     if (mine < call.num_row_blocks) {
-      block = row_block_of(call, mine, tile_m);
+      block = row_block_of(call, mine, tile_m, loaded);
       size = num_lean_tiles(call, block);
     }
     before = before_first + inclusive_sum(size) - size;
@@ -161,10 +191,20 @@ struct Segment {
 /// stream_k a place may have several workers, every num_places-th, one after the other.
 class Cursor {
  public:
-  /// `line` was filled by `lay_out_line` if the call has more row blocks than a warp lanes.
+  /// Loads lengths. `line` was filled by `lay_out_line` if the call has more row blocks than a
+  /// warp lanes.
   __device__ Cursor(const Call& call, int tile_m, const Line& line, int place)
       : call_(call), line_(line), tile_m_(tile_m), worker_(place) {
-    if (call.kind == PartitionKind::kStreamK) {
+    if (call.kind != PartitionKind::kStreamK) {
+      const int row_block = worker_ / call.num_splits / call.num_kv_heads;
+      if (row_block < call.num_row_blocks) loaded_.load(call, row_block);
+    } else if (call.num_row_blocks <= kLanes) {
+      if (lane_id() < call.num_row_blocks) loaded_.load(call, lane_id());
+    }
+  }
+  /// Before all that follows; between the constructor and this there is time for other things.
+  __device__ void start() {
+    if (call_.kind == PartitionKind::kStreamK) {
       lay_out_stream_k();
       if (worker_ < num_workers_) start_share();
     } else {
@@ -233,7 +273,7 @@ class Cursor {
     if (row_block >= call_.num_row_blocks) return;
     head_ = index - row_block * call_.num_kv_heads.value();
     window_.first = row_block;
-    window_.block = row_block_of(call_, row_block, tile_m_);
+    window_.block = row_block_of(call_, row_block, tile_m_, loaded_);
     window_.size = num_lean_tiles(call_, window_.block);
     const Range32 share =
         even_share(window_.size, call_.num_splits, worker_ - index * call_.num_splits.value());
@@ -244,7 +284,7 @@ class Cursor {
   __device__ void lay_out_stream_k() {
     int per_head = 0;
     if (call_.num_row_blocks <= kLanes) {
-      window_.load(call_, tile_m_, 0, 0);
+      window_.lay_out(call_, tile_m_, 0, 0, loaded_);
       per_head = window_.end();
     } else {
       per_head = line_.before[num_line_groups(call_)];
@@ -283,6 +323,7 @@ class Cursor {
   const Call& call_;
   const Line& line_;
   int tile_m_;
+  LoadedLengths loaded_;
   LineWindow window_;
   int line_size_ = 0;
   int line_begin_ = 0;  // id of the line's first LeanTile

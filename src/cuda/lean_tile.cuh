@@ -76,7 +76,7 @@ struct QueryTile {
   using Memory = TileMemory<8 * kRowTiles, kHeadDim>;
 
   std::uint32_t rQ[kInRegisters ? kSteps + kSteps % 2 : 1][2];
-  const std::byte* sQ = nullptr;
+  unsigned sQ = 0;
 
   /// The pieces of 16 bytes that a lane brings.
   static constexpr int kAllPieces = 8 * kRowTiles * Memory::kPieces;
@@ -107,18 +107,18 @@ struct QueryTile {
   }
 
   /// Puts what `load` brought into `memory`.
-  __device__ static void store(const Pieces& pieces, std::byte* memory) {
+  __device__ static void store(const Pieces& pieces, unsigned memory) {
 #pragma unroll
     for (int n = 0; n < kLanePieces; ++n) {
       const int i = lane_id() + n * kLanes;
       if (kAllPieces % kLanes != 0 && i >= kAllPieces) break;
-      *reinterpret_cast<uint4*>(memory + Memory::offset(i / Memory::kPieces, i % Memory::kPieces)) =
-          pieces.piece[n];
+      store_shared_piece(memory + Memory::offset(i / Memory::kPieces, i % Memory::kPieces),
+                         pieces.piece[n]);
     }
   }
 
   /// Takes the rows that `store` put there.
-  __device__ void attach(const std::byte* memory) {
+  __device__ void attach(unsigned memory) {
     sQ = memory;
     if constexpr (kInRegisters) {
       // Matrices of B: rows 0–7 of columns 0–7, 8–15, … of two steps.
@@ -237,6 +237,8 @@ struct WarpTile {
                                 const ChunkMemory& chunk) {
     // Matrices of A: keys 0–7, 8–15 of columns 0–7, then of columns 8–15.
     const unsigned lane_offset = KMemory::row_offset(lane_id() % 16) ^ (lane_id() / 16 * 16u);
+    // Of 8 rows, two sums: one product after the other waits for the one before.
+    float odd[kRowTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       constexpr int kPanelPieces = KMemory::kPanel / 8;
@@ -244,7 +246,11 @@ struct WarpTile {
       load_matrices(chunk.k + 2 * k / kPanelPieces * KMemory::kPanelBytes +
                         (lane_offset ^ (2 * k % kPanelPieces * 16u)),
                     rK);
-      queries.multiply(S, rK, k);
+      queries.multiply(kRowTiles == 1 && k % 2 == 1 ? odd : S, rK, k);
+    }
+    if constexpr (kRowTiles == 1) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) S[0][i] += odd[0][i];
     }
   }
 
@@ -321,7 +327,7 @@ struct WarpTile {
   [[nodiscard]] static __device__ bool any_not_finite(const ChunkMemory& chunk) {
     bool found = false;
     for (int i = lane_id(); i < kChunk * VMemory::kPieces; i += kLanes) {
-      const uint4 piece = *reinterpret_cast<const uint4*>(
+      const uint4 piece = load_shared_piece(
           chunk.v + VMemory::offset(i / VMemory::kPieces, i % VMemory::kPieces));
       for (const std::uint32_t pair : {piece.x, piece.y, piece.z, piece.w}) {
         found |= TensorCore<Element>::not_finite(pair);
@@ -346,10 +352,10 @@ struct WarpTile {
           for (int d = 0; d < kDimTiles; ++d) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-              const std::byte* at =
-                  chunk.v + VMemory::offset(key, 2 * d + half) + lane_id() / 4 * 2;
+              const std::uint16_t bits = load_shared_half(
+                  chunk.v + VMemory::offset(key, 2 * d + half) + lane_id() / 4 * 2);
               O[t][d][j + 2 * half] +=
-                  weight * static_cast<float>(*reinterpret_cast<const Element*>(at));
+                  weight * static_cast<float>(reinterpret_cast<const Element&>(bits));
             }
           }
         }

@@ -16,40 +16,55 @@
 
 namespace leanattn::cuda {
 
-/// One of the warps that keep the ring full: it brings every kCopyWarps-th stage, from the
+/// One of the warps that keep the ring full: it brings every kCopyWarps-th chunk, from the
 /// `mine`-th on.
-template <class Element, int kHeadDim, int kVHeadDim, class Memory>
-__device__ void bring_keys(const Call& call, const Memory& memory, Cursor& cursor,
+template <class Copier, class Memory>
+__device__ void bring_keys(const Call& call, const Memory& memory, Cursor& cursor, Copier& copier,
                            const ClusterShare& share, int mine) {
-  using Copier = KeyCopier<Element, kHeadDim, kVHeadDim>;
-  static_assert(Memory::kKeys == Copier::kStageKeys);
-  Copier copier(call, Reuse::kOnce);
   RingPlace<Memory::kStages> stage;
-  stage.advance(mine);
   const int step = share.size * Memory::kKeys;
-  int nth = mine;  // of this block's stages of the segment, the next of this warp's
+  int chunk = mine;  // the next of this warp's, counted from the first of the stage
 #pragma unroll 1
   while (!cursor.done()) {
     const Segment segment = cursor.next();
     copier.begin(segment);
-    const int first_key = segment.keys.begin / kChunk * kChunk;
-    const int num_stages =
-        share.stages_of(ceil_div_int(segment.keys.end - first_key, Memory::kKeys));
-    int key = first_key + share.rank * Memory::kKeys + nth * step;
-    auto pages = copier.pages_of(key);
+    const int end = segment.keys.end;
+    int key = segment.keys.begin / kChunk * kChunk + share.rank * Memory::kKeys;
+    // The first key of this warp's n-th chunk of the segment.
+    const auto key_of = [&, first = key, skipped = chunk](int n) {
+      const int nth = skipped + n * Memory::kCopyWarps;
+      return first + nth / Memory::kStageWarps * step + nth % Memory::kStageWarps * kChunk;
+    };
+    int n = 0;
+    copier.look_up(key_of, 0);
 #pragma unroll 1
-    for (; nth < num_stages; nth += Memory::kCopyWarps) {
-      memory.empty[stage.index].wait(stage.parity ^ 1);
-      const auto now = pages;
-      const int now_key = key;
-      key += Memory::kCopyWarps * step;
-      pages = copier.pages_of(key);
-      const ChunkMemory to = memory.stage(stage.index);
-      copier.copy_stage(to.k, to.v, now_key, now);
-      memory.full[stage.index].arrive_after_copies(call.copies_aligned);
-      stage.advance(Memory::kCopyWarps);
+    for (; key < end; key += step) {
+      memory.empty(stage.index).wait(stage.parity ^ 1);
+      if (copier.is_whole(key, Memory::kKeys) && copier.contiguous()) {
+#pragma unroll 1
+        for (; chunk < Memory::kStageWarps; chunk += Memory::kCopyWarps) {
+          copier.template copy_whole<false>(memory.chunk(stage.index, chunk), key + chunk * kChunk,
+                                            0);
+        }
+      } else {
+#pragma unroll 1
+        for (; chunk < Memory::kStageWarps; chunk += Memory::kCopyWarps) {
+          const int first = key + chunk * kChunk;
+          const ChunkMemory to = memory.chunk(stage.index, chunk);
+          if (!copier.contiguous() && copier.is_whole(first, kChunk)) {
+            copier.template copy_whole<true>(to, first, copier.page(n));
+          } else if (copier.is_gathered(first)) {
+            copier.copy_gathered(to, first, copier.page(n));
+          } else if (first < end) {
+            copier.copy(to, first, copier.page(n));
+          }
+          copier.look_up(key_of, ++n);
+        }
+      }
+      chunk -= Memory::kStageWarps;
+      memory.full(stage.index).arrive_after_copies(call.copies_aligned);
+      stage.advance();
     }
-    nth -= num_stages;
   }
   let_next_call_start();
 }
@@ -59,8 +74,8 @@ template <class Queries, class Memory>
 __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor) {
   RingPlace<Memory::kNotes> place;
   for (;;) {
-    SegmentNote& note = memory.notes[place.index];
-    memory.read[place.index].wait(place.parity ^ 1);
+    SegmentNote& note = memory.note(place.index);
+    memory.read(place.index).wait(place.parity ^ 1);
     if (cursor.done()) {
       note.end = true;
     } else {
@@ -69,10 +84,10 @@ __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cu
       note.segment = segment;  // all lanes the same
       if (!segment.whole()) note.partners = Partners(call, cursor, segment);
       note.end = false;
-      Queries::store(pieces, memory.queries + place.index * Memory::QMemory::kBytes);
+      Queries::store(pieces, memory.queries(place.index));
     }
     __syncwarp();
-    if (lane_id() == 0) memory.noted[place.index].arrive();
+    if (lane_id() == 0) memory.noted(place.index).arrive();
     if (note.end) break;
     place.advance();
   }
@@ -87,8 +102,7 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
                                   unsigned round) {
   using Place = PositionPlace<kVHeadDim>;
   const int parity = static_cast<int>(round & 1);
-  const ClusterInbox inbox{memory.inbox + parity * Memory::kInboxFloats, memory.arrived + parity,
-                           share.rank, share.size};
+  const ClusterInbox inbox{memory.inbox(parity), memory.arrived(parity), share.rank, share.size};
   const int rows =
       rows_of_block(call, note.segment.block.q_len, note.segment.row_block, 8 * kRowTiles).size();
   // Slices of a group of 8 rows that lack rows are left out; they are its last.
@@ -97,14 +111,14 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
     return slice - group * Place::kSlices < slices_of_rows<kVHeadDim>(group, rows);
   };
   constexpr int kSlices = num_slices_of(kRowTiles, kVHeadDim);
-  if (round >= 2) memory.begun->wait(round & 1);
+  if (round >= 2) memory.begun().wait(round & 1);
   if (warp == 0) {
     const int mine = lane_id() * share.size + share.rank;
     const int count = __popc(__ballot_sync(kAllLanes, mine < kSlices && exists(mine)));
     if (lane_id() == 0) inbox.expect(count);
   }
-  for_each_slice<kVHeadDim, kRowTiles>(
-      call, note.segment, tile, memory.merge, warp, Memory::kWarps,
+  for_each_slice<kVHeadDim, kRowTiles, Memory::kWarps>(
+      call, note.segment, tile, memory.merge(), warp,
       [&](int slice, int, const Position& position) { inbox.send(slice, position); });
 
   bool waited = false;
@@ -112,10 +126,18 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
   for (int nth = warp; nth * share.size + share.rank < kSlices; nth += Memory::kWarps) {
     const int slice = nth * share.size + share.rank;
     if (!exists(slice)) continue;
-    if (!waited) inbox.arrived->wait(round / 2 & 1);
+    const Place at(slice, rows);
+    const OutputPlace place(call, note.segment,
+                            note.segment.row_block * 8 * kRowTiles + (at.real ? at.row : 0));
+    if (!waited) inbox.arrived.wait(round / 2 & 1);
     waited = true;
-    deliver_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice, rows,
-                                      inbox.merged(nth));
+    const Position position = inbox.merged(nth);
+    if (!note.segment.whole()) {
+      share_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice, rows,
+                                      position);
+    } else if (at.real) {
+      write_position<Element>(call, place, at.dim, position);
+    }
   }
 }
 
@@ -132,17 +154,17 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
   RingPlace<Memory::kNotes> note;
 #pragma unroll 1
   for (unsigned round = 0;; ++round, note.advance()) {
-    memory.noted[note.index].wait(note.parity);
-    const SegmentNote& noted = memory.notes[note.index];
+    memory.noted(note.index).wait(note.parity);
+    const SegmentNote& noted = memory.note(note.index);
     if (noted.end) break;
     // No block ends before its peers have begun the last segment.
     if (share.size > 1 && round >= 2 && warp == 0 && lane_id() < share.size) {
-      memory.begun->arrive_at(lane_id());
+      memory.begun().arrive_at(lane_id());
     }
     const Range32 keys = noted.segment.keys;
     const int first_key = keys.begin / kChunk * kChunk;
     const int num_stages = share.stages_of(ceil_div_int(keys.end - first_key, Memory::kKeys));
-    queries.attach(memory.queries + note.index * Memory::QMemory::kBytes);
+    queries.attach(memory.queries(note.index));
     tile.clear();
     // Which warp takes which keys depends on the segment alone, and so do the bits.
     RingPlace<Memory::kStages> stage = first;
@@ -150,27 +172,27 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
 #pragma unroll 1
     for (int i = group; i < num_stages; i += Memory::kGroups) {
       const int key = first_key + (share.rank + i * share.size) * Memory::kKeys + first_row;
-      memory.full[stage.index].wait(stage.parity);
+      memory.full(stage.index).wait(stage.parity);
       if (key < keys.end) {
         tile.take(call, noted.segment, queries,
                   memory.chunk(stage.index, warp % Memory::kStageWarps), key, scale_log2);
       }
       __syncwarp();
-      if (lane_id() == 0) memory.empty[stage.index].arrive();
+      if (lane_id() == 0) memory.empty(stage.index).arrive();
       stage.advance(Memory::kGroups);
     }
     first.advance_far(num_stages);
     tile.finish();
     wait_for_call_ahead();
     if (share.size == 1) {
-      finish_segment<Element, kVHeadDim, kRowTiles>(call, noted.segment, noted.partners, tile,
-                                                    memory.merge, warp, Memory::kWarps);
+      finish_segment<Element, kVHeadDim, kRowTiles, Memory::kWarps>(
+          call, noted.segment, noted.partners, tile, memory.merge(), warp);
     } else {
       finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, share,
                                                        round);
     }
     __syncwarp();
-    if (lane_id() == 0) memory.read[note.index].arrive();
+    if (lane_id() == 0) memory.read(note.index).arrive();
   }
 }
 
@@ -180,20 +202,20 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
   using Queries = QueryTile<Element, kHeadDim, kRowTiles>;
   constexpr int kTileM = 8 * kRowTiles;
+  // Of a lane: what 3 warpgroups have at 168 each, dealt by what O takes.
+  constexpr int kOElements = kRowTiles * kVHeadDim;
+  constexpr int kTileRegisters = kOElements <= 128 ? 184 : kOElements <= 256 ? 192 : 200;
+  constexpr int kOtherRegisters = 3 * 168 - 2 * kTileRegisters;
   extern __shared__ __align__(1024) std::byte bytes[];
   const Memory memory(bytes);
   const int warp = warp_id();
-  if (call.timeline != nullptr && threadIdx.x == 0) {
-    call.timeline[2 * blockIdx.x] = nanoseconds();
-  }
   ClusterShare share;
   share.size = call.cluster.value();
   const int place = static_cast<int>(blockIdx.x) / call.cluster;
   share.rank = static_cast<int>(blockIdx.x) - place * share.size;
-  if (warp == 0) memory.init_barriers(share.size);
   if (!call.reads_early) wait_for_call_ahead();
   if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kLanes) {
-    lay_out_line(call, kTileM, *memory.line);
+    lay_out_line(call, kTileM, memory.line());
   }
   // The block's and the cluster's barriers are ready, once these are waited for.
   const auto meet = [&] {
@@ -203,7 +225,11 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
 
   // Registers go by warpgroups: those with the tiles get what the others can spare.
   if (warp < Memory::kWarps) {
-    if constexpr (Memory::kGroups == 2) more_registers<200>();
+    if constexpr (Memory::kGroups == 2) more_registers<kTileRegisters>();
+    if (call.timeline != nullptr && threadIdx.x == 0) {
+      call.timeline[2 * blockIdx.x] = nanoseconds();
+    }
+    memory.init_barriers(warp, share.size);
     meet();
     if (share.size > 1) cluster_wait();
     consume<Element, kHeadDim, kVHeadDim, kRowTiles>(call, memory, warp, share);
@@ -212,13 +238,17 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
     }
     return;
   }
-  if constexpr (Memory::kGroups == 2) fewer_registers<104>();
+  if constexpr (Memory::kGroups == 2) fewer_registers<kOtherRegisters>();
   const int role = warp - Memory::kWarps;
-  Cursor cursor(call, kTileM, *memory.line, place);
-  meet();
+  Cursor cursor(call, kTileM, memory.line(), place);
   if (role < Memory::kCopyWarps) {
-    bring_keys<Element, kHeadDim, kVHeadDim>(call, memory, cursor, share, role);
+    KeyCopier<kHeadDim, kVHeadDim, Reuse::kOnce> copier(call);
+    meet();
+    cursor.start();
+    bring_keys(call, memory, cursor, copier, share, role);
   } else {
+    meet();
+    cursor.start();
     const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
     wait_for_call_ahead();
     note_segments<Queries>(call, memory, cursor);

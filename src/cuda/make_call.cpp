@@ -42,6 +42,14 @@ bool rows_aligned(const TensorView<4>& view) {
   return true;
 }
 
+/// Whether the slots of all pages are a stride apart, page after page, and can be counted and
+/// strided with 32 bits.
+bool pages_even(const TensorView<4>& cache) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  return cache.strides[0] == cache.shape[1] * cache.strides[1] && cache.strides[1] >= 0 &&
+         cache.strides[1] < kMost && cache.shape[0] * cache.shape[1] < kMost;
+}
+
 /// A window whose bounds fit 32 bits: one wider than any cache is none.
 Window window_of(const Window& window) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
@@ -73,6 +81,8 @@ void set_tensors(Call& call, const Problem& problem, const Arguments& arguments)
   if (problem.has_alibi) call.alibi = rule_tensor(arguments.alibi_slopes);
   if (problem.has_bias) call.bias = rule_tensor(arguments.bias);
   if (problem.has_tree_mask) call.tree = rule_tensor(arguments.tree_mask);
+  call.even_pages =
+      call.layout != KvLayout::kContiguous && pages_even(kv.k) && pages_even(kv.v);
   call.copies_aligned = rows_aligned(arguments.q) && rows_aligned(kv.k) && rows_aligned(kv.v);
 }
 

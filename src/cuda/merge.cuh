@@ -47,6 +47,33 @@ template <int kWidth, class Place>
   return merged;
 }
 
+/// `merge_positions` of at most kMost, all at once.
+template <int kMost, class Place>
+[[nodiscard]] __device__ Position merge_few_positions(int count, const Place& place) {
+  SoftmaxState states[kMost];
+  float4 outs[kMost];
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    outs[i] = float4{};
+    if (i < count) {
+      const auto at = place(i);
+      states[i] = at.state();
+      outs[i] = at.out();
+    }
+  }
+  float scales[kMost];
+  Position merged;
+  merged.state = merge_all(states, scales);
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    merged.out.x += outs[i].x * scales[i];
+    merged.out.y += outs[i].y * scales[i];
+    merged.out.z += outs[i].z * scales[i];
+    merged.out.w += outs[i].w * scales[i];
+  }
+  return merged;
+}
+
 /// A slice of a partial in the workspace.
 class SlicePlace {
  public:
@@ -75,22 +102,34 @@ class SlicePlace {
   float* at_;
 };
 
-/// Adds `count` to `counter`, after this warp's writes and before its reads that follow.
-/// Whether that completes `total`; the counter is then 0 again.
-[[nodiscard]] __device__ inline bool arrive_last(std::uint32_t* counter, int count, int total) {
-  __syncwarp();
-  bool last = false;
-  if (lane_id() == 0) {
-    std::uint32_t before = 0;
-    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(counter), "r"(count)
-                 : "memory");
-    last = before + static_cast<std::uint32_t>(count) == static_cast<std::uint32_t>(total);
-    if (last) *counter = 0;  // nobody else comes in this call
+/// A warp's arrival at a counter, after its writes so far and before its reads after `last`.
+class Arrival {
+ public:
+  __device__ Arrival(std::uint32_t* counter, int count) : counter_(counter), count_(count) {
+    __syncwarp();
+    if (lane_id() == 0) {
+      asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                   : "=r"(before_)
+                   : "l"(counter), "r"(count)
+                   : "memory");
+    }
   }
-  return __any_sync(kAllLanes, last);
-}
+  /// Whether it completes `total`; the counter is then 0 again. What does not need to know
+  /// that comes before: it takes a while.
+  [[nodiscard]] __device__ bool last(int total) const {
+    bool last = false;
+    if (lane_id() == 0) {
+      last = before_ + static_cast<std::uint32_t>(count_) == static_cast<std::uint32_t>(total);
+      if (last) *counter_ = 0;  // nobody else comes in this call
+    }
+    return __any_sync(kAllLanes, last);
+  }
+
+ private:
+  std::uint32_t* counter_;
+  int count_;
+  std::uint32_t before_ = 0;
+};
 
 /// Who shares the output tile of a segment, and where their partials lie.
 struct Partners {
@@ -145,24 +184,20 @@ struct Partners {
 }
 
 /// Where the warps of a block leave the states of 8 rows for each other.
-template <int kVHeadDim>
+template <int kVHeadDim, int kWarps>
 struct MergeMemory {
   static constexpr int kRowFloats = kVHeadDim + 4;  // rows begin in different banks
   static constexpr int kWarpFloats = 8 * kRowFloats;
+  static constexpr int kBytes = kWarps * (8 * 8 + kWarpFloats * 4);
 
-  int warp;  // this one
-  int warps;
-  float2* states;  // [warps][8]
-  float* outs;     // [warps][8][kRowFloats]
+  int warp;        // this one
+  float2* states;  // [kWarps][8]
+  float* outs;     // [kWarps][8][kRowFloats]
 
-  [[nodiscard]] static constexpr __host__ __device__ int bytes(int warps) {
-    return warps * (8 * 8 + kWarpFloats * 4);
-  }
-  __device__ MergeMemory(std::byte* memory, int warp_index, int num_warps)
+  __device__ MergeMemory(std::byte* memory, int warp_index)
       : warp(warp_index),
-        warps(num_warps),
         states(reinterpret_cast<float2*>(memory)),
-        outs(reinterpret_cast<float*>(memory + num_warps * 64)) {}
+        outs(reinterpret_cast<float*>(memory + kWarps * 64)) {}
 
   template <class Tile>
   __device__ void put(const Tile& tile, int row_tile, int num_rows) const {
@@ -193,7 +228,7 @@ struct MergeMemory {
 
   /// What all warps have for a position.
   [[nodiscard]] __device__ Position merged(int row, int dim) const {
-    return merge_positions<4>(warps, [&](int i) {
+    return merge_few_positions<kWarps>(kWarps, [&](int i) {
       return WarpPlace{states + i * 8 + row, outs + i * kWarpFloats + row * kRowFloats + dim};
     });
   }
@@ -203,7 +238,7 @@ struct MergeMemory {
 /// block s % size, in its shared memory.
 struct ClusterInbox {
   float* memory;     // of this block: [ceil(slices / size)][size][kSliceFloats]
-  Barrier* arrived;  // that the slices for this block have
+  Barrier arrived;   // that the slices for this block have
   int rank;          // this block
   int size;          // of the cluster
 
@@ -215,7 +250,7 @@ struct ClusterInbox {
   /// Sends this block's share of a slice to the block that merges it.
   __device__ void send(int slice, const Position& position) const {
     const int nth = slice / size;
-    const ClusterStore to(memory + (nth * size + rank) * kSliceFloats, *arrived,
+    const ClusterStore to(memory + (nth * size + rank) * kSliceFloats, arrived,
                           slice - nth * size);
     to.store(4 * lane_id(), position.out);
     to.store(4 * kLanes + 2 * lane_id(),
@@ -223,7 +258,7 @@ struct ClusterInbox {
   }
   /// Announces what this block is to be sent: all shares of `count` slices. By one thread.
   __device__ void expect(int count) const {
-    arrived->arrive_expecting(count * size * kSliceFloats * static_cast<int>(sizeof(float)));
+    arrived.arrive_expecting(count * size * kSliceFloats * static_cast<int>(sizeof(float)));
   }
   /// One block's share of a slice.
   struct Received {
@@ -238,28 +273,28 @@ struct ClusterInbox {
   };
   /// This block's n-th slice, once all has arrived.
   [[nodiscard]] __device__ Position merged(int nth) const {
-    return merge_positions<8>(size, [&](int i) {
+    return merge_few_positions<kMostClusterBlocks>(size, [&](int i) {
       return Received{memory + (nth * size + i) * kSliceFloats};
     });
   }
 };
 
-/// Merges the warps, with all `warps` that have a tile; each calls
+/// Merges the kWarps warps that have a tile, with all of them; each calls
 /// take(slice, rows, position) for the slices that are its own.
-template <int kVHeadDim, int kRowTiles, class Tile, class Take>
+template <int kVHeadDim, int kRowTiles, int kWarps, class Tile, class Take>
 __device__ void for_each_slice(const Call& call, const Segment& segment, const Tile& tile,
-                               std::byte* memory, int warp, int warps, const Take& take) {
+                               std::byte* memory, int warp, const Take& take) {
   using Place = PositionPlace<kVHeadDim>;
-  const MergeMemory<kVHeadDim> merge_memory(memory, warp, warps);
+  const MergeMemory<kVHeadDim, kWarps> merge_memory(memory, warp);
   const int rows =
       rows_of_block(call, segment.block.q_len, segment.row_block, 8 * kRowTiles).size();
 #pragma unroll
   for (int t = 0; t < kRowTiles; ++t) {
     if (8 * t >= rows) break;
-    sync_warps(warps);  // all have read what lay there before
+    sync_warps(kWarps);  // all have read what lay there before
     merge_memory.put(tile, t, rows - 8 * t);
-    sync_warps(warps);
-    for (int i = warp; i < slices_of_rows<kVHeadDim>(t, rows); i += warps) {
+    sync_warps(kWarps);
+    for (int i = warp; i < slices_of_rows<kVHeadDim>(t, rows); i += kWarps) {
       const int slice = t * Place::kSlices + i;
       const Place at(slice, rows);
       Position position;
@@ -269,33 +304,38 @@ __device__ void for_each_slice(const Call& call, const Segment& segment, const T
   }
 }
 
-/// One slice of a finished segment: written as output, or published and, by the last of the
-/// partners to come, merged and written.
+/// Publishes a slice of a segment that is not its whole output tile; the last of the partners
+/// to come merges and writes it.
 template <class Element, int kVHeadDim>
-__device__ void deliver_slice(const Call& call, const Segment& segment, const Partners& partners,
-                              int tile_m, int slice, int rows, Position position) {
+__device__ void share_slice(const Call& call, const Segment& segment, const Partners& partners,
+                            int tile_m, int slice, int rows, const Position& position) {
+  SlicePlace(call, partners.mine, slice).store(position);
+  if (!call.batch_invariant && call.kind == PartitionKind::kFixedSplit) return;
+  const Arrival arrival(
+      call.counters + std::int64_t{partners.counter} * call.num_slices + slice,
+      segment.ids.size());
   const PositionPlace<kVHeadDim> at(slice, rows);
   const OutputPlace place(call, segment, segment.row_block * tile_m + (at.real ? at.row : 0));
-  if (!segment.whole()) {
-    SlicePlace(call, partners.mine, slice).store(position);
-    if (!call.batch_invariant && call.kind == PartitionKind::kFixedSplit) return;
-    std::uint32_t* counter =
-        call.counters + std::int64_t{partners.counter} * call.num_slices + slice;
-    if (!arrive_last(counter, segment.ids.size(), segment.tile.size())) return;
-    position = merge_slice(call, partners, slice);
-  }
-  if (at.real) write_position<Element>(call, place, at.dim, position);
+  if (!arrival.last(segment.tile.size())) return;
+  const Position merged = merge_slice(call, partners, slice);
+  if (at.real) write_position<Element>(call, place, at.dim, merged);
 }
 
-/// The end of a segment, with all `warps` that have a tile: merges the warps and delivers
-/// what comes of it.
-template <class Element, int kVHeadDim, int kRowTiles, class Tile>
+/// The end of a segment, with all kWarps warps that have a tile: merges the warps, and writes
+/// or shares what comes of it.
+template <class Element, int kVHeadDim, int kRowTiles, int kWarps, class Tile>
 __device__ void finish_segment(const Call& call, const Segment& segment, const Partners& partners,
-                               const Tile& tile, std::byte* memory, int warp, int warps) {
-  for_each_slice<kVHeadDim, kRowTiles>(
-      call, segment, tile, memory, warp, warps, [&](int slice, int rows, const Position& position) {
-        deliver_slice<Element, kVHeadDim>(call, segment, partners, 8 * kRowTiles, slice, rows,
-                                          position);
+                               const Tile& tile, std::byte* memory, int warp) {
+  constexpr int kTileM = 8 * kRowTiles;
+  for_each_slice<kVHeadDim, kRowTiles, kWarps>(
+      call, segment, tile, memory, warp, [&](int slice, int rows, const Position& position) {
+        if (!segment.whole()) {
+          share_slice<Element, kVHeadDim>(call, segment, partners, kTileM, slice, rows, position);
+          return;
+        }
+        const PositionPlace<kVHeadDim> at(slice, rows);
+        const OutputPlace place(call, segment, segment.row_block * kTileM + (at.real ? at.row : 0));
+        if (at.real) write_position<Element>(call, place, at.dim, position);
       });
 }
 

@@ -7,27 +7,6 @@
 
 namespace leanattn::cuda {
 
-/// `load_matrices` and its transposed form, at an address in shared memory.
-__device__ inline void load_matrices(unsigned address, std::uint32_t (&r)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(unsigned address, std::uint32_t (&r)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
-[[nodiscard]] __device__ inline uint4 load_shared_piece(unsigned address) {
-  uint4 piece;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
-               : "r"(address)
-               : "memory");
-  return piece;
-}
 [[nodiscard]] __device__ inline std::uint32_t load_shared_pair(unsigned address) {
   std::uint32_t pair;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pair) : "r"(address) : "memory");

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cute/arch/copy_sm75.hpp>
-#include <cute/arch/copy_sm80.hpp>
 #include <cute/swizzle.hpp>
 
 #include "cuda/device_functions.cuh"
@@ -39,20 +38,47 @@ struct TileMemory {
   }
 };
 
-/// Rows of K and of V in shared memory: 16, or those of a stage.
+/// Addresses in shared memory of 16 rows of K and of V.
 struct ChunkMemory {
-  std::byte* k = nullptr;
-  std::byte* v = nullptr;
+  unsigned k = 0;
+  unsigned v = 0;
 };
 
-/// Four 8×8 matrices, `address` being the row of lane % 8 of matrix lane / 8.
-__device__ inline void load_matrices(const std::byte* address, std::uint32_t (&r)[4]) {
-  cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<const cute::uint128_t*>(address), r[0], r[1],
-                                r[2], r[3]);
+/// Four 8×8 matrices, `address` being that of row lane % 8 of matrix lane / 8.
+__device__ inline void load_matrices(unsigned address, std::uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
 }
-__device__ inline void load_matrices_transposed(const std::byte* address, std::uint32_t (&r)[4]) {
-  cute::SM75_U16x8_LDSM_T::copy(*reinterpret_cast<const cute::uint128_t*>(address), r[0], r[1],
-                                r[2], r[3]);
+/// Each transposed.
+__device__ inline void load_matrices_transposed(unsigned address, std::uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+[[nodiscard]] __device__ inline uint4 load_shared_piece(unsigned address) {
+  uint4 piece;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+               : "r"(address)
+               : "memory");
+  return piece;
+}
+__device__ inline void store_shared_piece(unsigned address, const uint4& piece) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(piece.x),
+               "r"(piece.y), "r"(piece.z), "r"(piece.w)
+               : "memory");
+}
+/// The bits of one f16 or bf16.
+[[nodiscard]] __device__ inline std::uint16_t load_shared_half(unsigned address) {
+  std::uint16_t bits;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
+  return bits;
+}
+__device__ inline void store_shared_half(unsigned address, std::uint16_t bits) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(bits) : "memory");
 }
 
 }  // namespace leanattn::cuda

@@ -12,10 +12,12 @@ namespace leanattn::cuda {
 namespace {
 
 constexpr TuningRow kTable[] = {
-    // compute capability, v_head_dim, row tiles, MB up to → blocks, tile_n, cluster. Of large
-    // caches the merge is no part of the time worth a cluster's barriers.
-    {kAny, kAny, kAny, 80, {1, 128, 8}},
-    {kAny, kAny, kAny, kAny, {1, 128, 1}},
+    // compute capability, v_head_dim, row tiles, MB up to → blocks, tile_n, cluster. Eight
+    // clusters of 8 leave half of the SMs idle, which do not read short keys as quickly as all.
+    {kAny, 80, kAny, 40, {1, 128, 8}},
+    {kAny, 80, kAny, kAny, {1, 128, 2}},
+    {kAny, kAny, kAny, 600, {1, 128, 8}},
+    {kAny, kAny, kAny, kAny, {1, 128, 2}},
 };
 
 /// LEANATTN_CUDA_SHAPE, "blocks,tile_n,cluster", overrides file and table: for measuring.

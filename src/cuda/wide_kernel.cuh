@@ -4,6 +4,8 @@
 // partials and merging are those of the other kernels; no two warps merge with each other.
 #pragma once
 
+#include <cute/arch/copy_sm80.hpp>
+
 #include "cuda/key_rows.cuh"
 #include "cuda/merge.cuh"
 #include "cuda/wide_tile.cuh"
@@ -73,15 +75,21 @@ __device__ __forceinline__ int bring_keys(const Call& call, const Segment& segme
                                           int page, std::byte* stage) {
   const int warp = warp_id();
   if (warp >= kWideKeys / kChunk) return 0;
-  KeyCopier<Element, kHeadDim, kVHeadDim> copier(call, Reuse::kOften);
+  KeyCopier<kHeadDim, kVHeadDim, Reuse::kOften> copier(call);
   copier.begin(segment);
   const int mine = key + warp * kChunk;
-  if (key <= segment.keys.begin) page = copier.page_of_chunk(mine);  // the segment's first
-  std::byte* sV = stage + kWideKeys * kHeadDim * 2;
-  copier.copy({stage + warp * TileMemory<kChunk, kHeadDim>::kBytes,
-               sV + warp * TileMemory<kChunk, kVHeadDim>::kBytes},
-              mine, page);
-  return copier.page_of_chunk(mine + kWideKeys);
+  if (key <= segment.keys.begin) page = copier.page_of(mine);  // the segment's first
+  const unsigned sK = shared_address(stage);
+  const ChunkMemory to{sK + warp * TileMemory<kChunk, kHeadDim>::kBytes,
+                       sK + kWideKeys * kHeadDim * 2 + warp * TileMemory<kChunk, kVHeadDim>::kBytes};
+  if (!copier.is_whole(mine, kChunk)) {
+    copier.copy(to, mine, page);
+  } else if (copier.contiguous()) {
+    copier.template copy_whole<false>(to, mine, page);
+  } else {
+    copier.template copy_whole<true>(to, mine, page);
+  }
+  return copier.page_of(mine + kWideKeys);
 }
 
 /// Starts the copies of a warp's queries; rows past them become zero.
@@ -295,6 +303,7 @@ __global__ void __launch_bounds__(kWarps* kLanes, 8 / kWarps)
     lay_out_line(call, Block::kTileM, line);
   }
   Cursor cursor(call, Block::kTileM, line, static_cast<int>(blockIdx.x));
+  cursor.start();
   const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
   if (warp == 0) note_next(call, cursor, Block::kTileM, notes[0]);
   __syncthreads();

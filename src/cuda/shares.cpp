@@ -1,0 +1,71 @@
+#include "cuda/shares.h"
+
+namespace leanattn::cuda {
+namespace {
+
+/// Whether a cluster of `size` for every output tile reads about as quickly as all blocks of
+/// the device: then nothing is left to merge through the workspace. Short keys take a block
+/// longer for the same bytes.
+bool whole_tiles_suffice(const ShareCounts& counts, std::int64_t size) {
+  constexpr std::int64_t kLongKey = 384;  // bytes
+  constexpr double kSmallCache = 160e6;
+  const std::int64_t enough = counts.key_bytes >= kLongKey ? 64 : 96;
+  const bool quick = counts.kv_bytes <= kSmallCache || size > 2;
+  return quick && counts.output_tiles() * size >= enough;
+}
+
+/// Whether pairs of blocks pay. Sequences of unequal lengths, of which a plan knows nothing,
+/// make many short segments, and each is a pair's to merge: of large caches one sequence only.
+bool pairs_pay(const ShareCounts& counts, std::int64_t places) {
+  constexpr double kMostIdle = 0.1;
+  if (whole_tiles_suffice(counts, 2)) return true;
+  const std::int64_t used = places / counts.heads * counts.heads;
+  return counts.row_blocks == 1 &&
+         static_cast<double>(used) >= (1 - kMostIdle) * static_cast<double>(places);
+}
+
+/// Shares that end where row blocks of equal length do, if that idles no more than a tenth of
+/// the workers: none has a second segment then.
+std::int64_t aligned(std::int64_t shares, std::int64_t row_blocks) {
+  constexpr double kMostIdle = 0.1;
+  const std::int64_t multiple = shares / row_blocks * row_blocks;
+  return static_cast<double>(multiple) >= (1 - kMostIdle) * static_cast<double>(shares) ? multiple
+                                                                                        : shares;
+}
+
+/// In one round of the places, or of large caches in more where that keeps more of them busy.
+std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
+  constexpr double kRoundsFromBytes = 200e6;
+  constexpr std::int64_t kMostRounds = 4;
+  constexpr double kWorthARound = 0.95;  // of the time
+  const std::int64_t most_rounds = counts.kv_bytes < kRoundsFromBytes ? 1 : kMostRounds;
+  std::int64_t best = 0;
+  double best_time = 0;
+  for (std::int64_t rounds = 1; rounds <= most_rounds; ++rounds) {
+    const std::int64_t shares = aligned(places * rounds / counts.heads, counts.row_blocks);
+    if (shares == 0) continue;
+    const double time = static_cast<double>(rounds) / static_cast<double>(shares);
+    if (best > 0 && time >= kWorthARound * best_time) continue;
+    best = shares;
+    best_time = time;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Resident& resident) {
+  const std::int64_t tiles = counts.output_tiles();
+  if (most > 2 && tiles <= resident(most)) return most;
+  if (most < 2) return 1;
+  const std::int64_t pairs = resident(2);
+  return tiles <= pairs && pairs_pay(counts, pairs) ? 2 : 1;
+}
+
+std::int64_t shares_of_head(const ShareCounts& counts, std::int64_t cluster, std::int64_t places) {
+  if (cluster == 1) return shares_in_rounds(counts, places);
+  if (whole_tiles_suffice(counts, cluster)) return counts.row_blocks;
+  return places / counts.output_tiles() * counts.row_blocks;
+}
+
+}  // namespace leanattn::cuda

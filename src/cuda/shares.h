@@ -1,0 +1,36 @@
+// Of how many thread blocks a worker of stream_k is made, and how many workers share the KV
+// heads: from what runs at once, so that little is idle and little is merged. The numbers in
+// here were measured on an H200 (docs/kernels.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace leanattn::cuda {
+
+/// What of a call matters.
+struct ShareCounts {
+  std::int64_t heads = 1;       // KV heads
+  std::int64_t row_blocks = 1;  // of all sequences, at least 1
+  double kv_bytes = 0;          // that the call reads at its maxima
+  std::int64_t key_bytes = 0;   // of a key with its value
+
+  [[nodiscard]] std::int64_t output_tiles() const { return heads * row_blocks; }
+};
+
+/// Clusters of so many blocks that run at once.
+using Resident = std::function<std::int64_t(std::int64_t size)>;
+
+/// Blocks of a worker: `most`, if that leaves a cluster for every output tile, or 2, or 1. The
+/// blocks of a cluster merge in each other's shared memory, which takes less time than a merge
+/// through the workspace.
+[[nodiscard]] std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most,
+                                        const Resident& resident);
+
+/// Into how many shares each head is cut, all heads at the same tokens, if there are `places`
+/// for workers at once, each of `cluster` blocks; 0: there are too few for that, and all heads
+/// are dealt as one line. A place may have several shares, one after the other.
+[[nodiscard]] std::int64_t shares_of_head(const ShareCounts& counts, std::int64_t cluster,
+                                          std::int64_t places);
+
+}  // namespace leanattn::cuda

@@ -1,0 +1,80 @@
+// Clusters and shares for calls and devices of any size. Needs no GPU.
+#include "cuda/shares.h"
+
+#include <gtest/gtest.h>
+
+namespace leanattn::cuda {
+namespace {
+
+constexpr std::int64_t kBlocks = 132;  // an H200's SMs
+
+// Clusters that an H200 runs at once: its SMs come in groups of 16 and 18.
+std::int64_t resident(std::int64_t size) {
+  return size == 8 ? 15 : size == 4 ? 30 : kBlocks / size;
+}
+
+ShareCounts counts(std::int64_t heads, std::int64_t row_blocks, double megabytes,
+                   std::int64_t key_bytes = 512) {
+  return {heads, row_blocks, megabytes * 1e6, key_bytes};
+}
+
+struct Dealt {
+  std::int64_t cluster, shares;
+  friend bool operator==(const Dealt&, const Dealt&) = default;
+};
+
+Dealt dealt(const ShareCounts& call, std::int64_t most = 8) {
+  const std::int64_t cluster = cluster_size(call, most, resident);
+  return {cluster, shares_of_head(call, cluster, resident(cluster))};
+}
+
+TEST(Shares, AFewTilesHaveAClusterEachOrMore) {
+  EXPECT_EQ(dealt(counts(8, 1, 4)), (Dealt{8, 1}));
+  EXPECT_EQ(dealt(counts(1, 8, 67)), (Dealt{8, 8}));   // equal sequences: cut at their ends
+  EXPECT_EQ(dealt(counts(1, 1, 67)), (Dealt{8, 15}));  // one tile: all there are
+  EXPECT_EQ(dealt(counts(1, 4, 67)), (Dealt{8, 12}));
+}
+
+TEST(Shares, PairsWhereTheyAreEnoughForWholeTiles) {
+  EXPECT_EQ(dealt(counts(32, 1, 17)), (Dealt{2, 1}));
+  EXPECT_EQ(dealt(counts(8, 4, 134)), (Dealt{2, 4}));
+  EXPECT_EQ(dealt(counts(56, 1, 117, 256)), (Dealt{2, 1}));
+  EXPECT_EQ(dealt(counts(8, 3, 123)).cluster, 1);  // 48 blocks would be too few
+}
+
+TEST(Shares, PairsOfLargeCachesForOneSequenceThatKeepsThemBusy) {
+  EXPECT_EQ(dealt(counts(32, 1, 1074), 2), (Dealt{2, 2}));
+  EXPECT_EQ(dealt(counts(8, 1, 2147), 2), (Dealt{2, 8}));
+  EXPECT_EQ(dealt(counts(8, 8, 4300), 2).cluster, 1);
+  EXPECT_EQ(dealt(counts(24, 1, 403, 256), 2).cluster, 1);
+}
+
+TEST(Shares, RoundsWhereHeadsDoNotDivideTheBlocks) {
+  EXPECT_EQ(dealt(counts(56, 1, 940, 256), 2), (Dealt{1, 7}));  // 392 shares in 3 rounds of 132
+  EXPECT_EQ(dealt(counts(24, 1, 403, 256), 2), (Dealt{1, 11}));
+  EXPECT_EQ(dealt(counts(56, 1, 100, 256), 1), (Dealt{1, 2}));  // not of small caches
+}
+
+// Whatever the call: no head is without a share, unless there are more heads than places; no
+// place has more than a few; and of small caches every share has a place of its own.
+TEST(Shares, AreWithinTheirBounds) {
+  for (std::int64_t heads = 1; heads <= 300; ++heads) {
+    for (const std::int64_t row_blocks : {1, 2, 3, 7, 64, 1000}) {
+      for (const double megabytes : {0.0, 1.0, 150.0, 250.0, 5000.0}) {
+        for (const std::int64_t most : {1, 2, 4, 8}) {
+          const ShareCounts call = counts(heads, row_blocks, megabytes);
+          const auto [cluster, shares] = dealt(call, most);
+          const std::int64_t places = resident(cluster);
+          ASSERT_TRUE(cluster == 1 || cluster == 2 || cluster == most);
+          ASSERT_LE(heads * shares, 4 * places);
+          if (megabytes < 200) ASSERT_LE(heads * shares, places);
+          if (heads <= places) ASSERT_GE(shares, 1);
+          if (cluster > 1) ASSERT_LE(call.output_tiles(), places);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace leanattn::cuda
