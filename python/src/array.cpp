@@ -67,6 +67,12 @@ bool wants_gradient(nb::handle object, Library library) {
   return library != Library::kTorch || torch().is_grad_enabled().is(Py_True);
 }
 
+void check_no_gradient(std::string_view name, nb::handle object, Library library) {
+  check<Unsupported>(!wants_gradient(object, library), name, " has requires_grad True; it must be ",
+                     "False, because leanattn computes no gradients: give ", name,
+                     ".detach(), or call under torch.no_grad()");
+}
+
 /// An owner of the memory of `object`, or one that is not valid.
 nb::ndarray<nb::ro> owner_of(nb::handle object, Access access) {
   if (access == Access::kWrite) {
@@ -130,12 +136,14 @@ nb::object exporter_of(std::string_view name, nb::handle object, Library library
 
 }  // namespace
 
+void check_no_gradient(std::string_view name, nb::handle object) {
+  check_no_gradient(name, object, library_of(object));
+}
+
 Array import_array(std::string_view name, nb::handle object, Access access, CallStream& stream) {
   const Library library = library_of(object);
   const bool is_numpy = library == Library::kNumpy;
-  check<Unsupported>(!wants_gradient(object, library), name, " has requires_grad True; it must be ",
-                     "False, because leanattn computes no gradients: give ", name,
-                     ".detach(), or call under torch.no_grad()");
+  check_no_gradient(name, object, library);
   check(access == Access::kRead || library != Library::kJax, name,
         " is a JAX array, which is immutable; it must be writable");
   const bool numpy_bfloat16 = is_numpy && is_numpy_bfloat16(object);

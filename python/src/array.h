@@ -40,6 +40,9 @@ enum class Access : std::uint8_t { kRead, kWrite };
 [[nodiscard]] Array import_array(std::string_view name, nb::handle object, Access access,
                                  CallStream& stream);
 
+/// Throws Unsupported where `object` is one for which gradients would be computed.
+void check_no_gradient(std::string_view name, nb::handle object);
+
 /// Throws TypeMismatch unless the elements are float32, float16, bfloat16 or bool.
 [[nodiscard]] ElementType element_type_of(const Array& array);
 

@@ -216,6 +216,8 @@ NB_MODULE(_core, module) {
   module.def("why_not", why_not, given, maybe);
   module.def("run", run_plan, given, given, given, maybe, maybe, given);
   module.def("initialise", initialise_workspace, given, maybe, maybe);
+  module.def("check_no_gradient",
+             nb::overload_cast<std::string_view, nb::handle>(check_no_gradient), given, maybe);
   module.def("stream_handle", [](nb::handle stream) { return address_of(stream_of(stream)); });
   module.def(
       "library_name", [](nb::handle array) { return name_of(library_of(array)); }, maybe);
