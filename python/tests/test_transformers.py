@@ -118,9 +118,21 @@ def test_masks_are_left_out_where_causal_says_it_all():
     assert mask(2, **rest, attention_mask=torch.ones(2, 9, dtype=torch.bool)) is None
     padded = torch.tensor([[False] + [True] * 8])
     assert mask(1, **rest, attention_mask=padded).shape == (1, 1, 4, 9)
-    assert mask(1, q_length=4, kv_length=9, q_offset=3).shape == (1, 1, 4, 9)
+    assert mask(1, q_length=4, kv_length=9, q_offset=6).shape == (1, 1, 4, 9)
     assert mask(1, **rest, local_size=3).shape == (1, 1, 4, 9)
     assert mask(1, **rest, allow_is_causal_skip=False).shape == (1, 1, 4, 9)
+    assert mask(1, **rest, mask_function=lambda b, h, i, j: j < i).shape == (1, 1, 4, 9)
+
+
+def test_masks_are_lengths_where_keys_are_still_to_come():
+    step = dict(q_length=1, kv_length=9, q_offset=torch.tensor(5), allow_is_causal_skip=False)
+    for rest in (dict(q_length=4, kv_length=9, q_offset=2), step):
+        lengths = mask(2, **rest)
+        assert lengths.dtype == torch.int32 and lengths.tolist() == 2 * [[[[6, 6]]]]
+        with pytest.raises(RuntimeError):  # for a model that takes it for a mask
+            torch.zeros(2, 4, rest["q_length"], 9) + lengths
+    unread = torch.ones(2, 9, dtype=torch.bool)
+    assert mask(2, **step, attention_mask=unread).shape == (2, 1, 1, 9)
 
 
 def test_what_is_refused(models):
