@@ -4,6 +4,7 @@
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 CASES ?= 2000
+TORCH ?= torch==2.9.1 transformers==5.24.0
 CLANG_FORMAT ?= clang-format-14
 CLANG_TIDY ?= clang-tidy-14
 
@@ -15,7 +16,7 @@ sources = $(shell find $(wildcard include src tools tests fuzz examples bench py
   -name "*.h" -o -name "*.cpp" -o -name "*.cu" -o -name "*.cuh")
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-python build bench cuda test-gpu bench-gpu format check-format tidy check-install \
+.PHONY: help run test test-python test-torch build bench cuda test-gpu bench-gpu format check-format tidy check-install \
   sanitize asan tsan fuzz clean
 
 help: ## list these commands
@@ -44,6 +45,10 @@ test-python: $(venv)/bin/python ## install the Python package into build/venv, a
 	$(venv)/bin/python -m mypy
 	$(venv)/bin/python examples/decode.py
 	$(venv)/bin/python -m pytest --quiet --junitxml=build/venv/test-results.xml
+
+test-torch: test-python ## the same, and again with PyTorch and Transformers, which take 3.5 GB
+	$(venv)/bin/pip install --quiet --no-cache-dir $(TORCH)
+	$(venv)/bin/python -m pytest --quiet --junitxml=build/venv/test-results-torch.xml
 
 test-gpu: build-gpu ## on a machine with a GPU: pass every test, and CASES (2000) random problems
 	ctest --test-dir $(gpu) --output-on-failure --no-tests=error -j $(JOBS) -E "^verify"
