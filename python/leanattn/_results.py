@@ -57,8 +57,8 @@ def empty(place: _core.Place, shape: Tuple[int, ...], dtype: str) -> Any:
         with cupy.cuda.Device(device):
             return cupy.empty(shape, numpy_dtype(dtype))
     raise RuntimeError(
-        f"q is {_where(place)}, where leanattn allocates with torch and CuPy only; out, and lse "
-        "and lengths if wanted, must be given as arrays of that device"
+        f"q is {_where(place)}, where leanattn allocates with torch and CuPy only; out, and what "
+        "is wanted of lse, lengths and a workspace, must be given as arrays of that device"
     )
 
 
@@ -84,7 +84,8 @@ def working_in(place: _core.Place, stream: int) -> ContextManager[Any]:
 def _lengths(call: _core.Call) -> Any:
     """As many keys as the cache has room for, for every sequence."""
     lengths = empty(call.place, (call.batch,), "int64")
-    lengths.fill_(call.capacity) if call.place[0] == "torch" else lengths.fill(call.capacity)
+    fill = lengths.fill_ if call.place[0] == "torch" else lengths.fill
+    fill(call.capacity)
     return lengths
 
 

@@ -106,19 +106,22 @@ nb::object capsule_of_device(std::string_view name, nb::handle object, Library l
   if (ask.is_none()) return ask;
   const auto [type, index] = nb::cast<std::pair<int, int>>(nb::tuple(ask()));
   if (device_of(name, type, index).kind == Device::Kind::kHost) return nb::none();
-  // In DLPack the default stream is 1, as 0 is also None's meaning elsewhere.
-  constexpr std::uintptr_t kDefault = 1;
+  constexpr std::uintptr_t kDefault = 1;  // as DLPack calls CUDA's default stream
   const auto handle = reinterpret_cast<std::uintptr_t>(stream.for_array(library, index).handle);
   return object.attr("__dlpack__")(nb::arg("stream") = handle == 0 ? kDefault : handle);
 }
 
-/// What `object` lets itself be read through.
+/// What `object` lets itself be read through; itself where that fails.
 nb::object exporter_of(std::string_view name, nb::handle object, Library library,
                        CallStream& stream) {
   if (library == Library::kTorch) {
     // torch's own __dlpack__ refuses what requires a gradient, and all devices but one. Its work
     // is in the stream that is taken by default.
-    return torch().to_dlpack(object);
+    try {
+      return torch().to_dlpack(object);
+    } catch (nb::python_error&) {  // sparse, quantised, of 8 bits
+      return nb::borrow(object);
+    }
   }
   const nb::object capsule = capsule_of_device(name, object, library, stream);
   return capsule.is_none() ? nb::borrow(object) : capsule;

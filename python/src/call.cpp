@@ -80,13 +80,13 @@ Call::Call(const Inputs& inputs, const nb::dict& keywords)
     hnd_ = is_hnd(nb::borrow<nb::str>(layout).c_str());
   }
   take_tensors(inputs);
-  arrays_.keywords().check_all_found("decode");
+  arrays_.keywords().check_all_found("a call");
 }
 
 Call::Call(const Inputs& inputs, const nb::dict& keywords, std::string_view layout)
     : arrays_(keywords, inputs.stream), library_(library_of(inputs.q)), hnd_(is_hnd(layout)) {
   take_tensors(inputs);
-  arrays_.keywords().check_all_found("Plan.run");
+  arrays_.keywords().check_all_found("a run of a plan");
 }
 
 void Call::take_tensors(const Inputs& inputs) {

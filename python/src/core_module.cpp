@@ -99,6 +99,8 @@ std::span<std::byte> bytes_of(const Array& array, Device device) {
 void run_plan(const Plan& plan, Call& call, nb::handle out, nb::handle lse, nb::handle given,
               bool fresh) {
   const Arguments arguments = call.with_results(out, lse);
+  // The workspace that was allocated would be refused first.
+  if (arguments.q.device != plan.problem.device) check_arguments(plan.problem, arguments);
   const Stream stream = call.stream();
   if (!given.is_none()) {
     const auto workspace = bytes_of(call.take_workspace(given), plan.problem.device);

@@ -26,10 +26,10 @@ nb::handle Keywords::find(std::string_view name) {
   return {};
 }
 
-void Keywords::check_all_found(std::string_view function) const {
+void Keywords::check_all_found(std::string_view taker) const {
   for (const Entry& entry : entries_) {
-    check<TypeMismatch>(entry.found, function, " takes no argument called ", entry.name,
-                        "; its documentation lists those that it takes");
+    check<TypeMismatch>(entry.found, taker, " takes no argument called ", entry.name,
+                        "; the documentation of leanattn.decode lists those there are");
   }
 }
 

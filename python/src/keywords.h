@@ -18,7 +18,7 @@ class Keywords {
   /// The value called `name`, or an invalid handle where there is none.
   [[nodiscard]] nb::handle find(std::string_view name);
   /// Throws TypeMismatch, naming one, unless every value has been found.
-  void check_all_found(std::string_view function) const;
+  void check_all_found(std::string_view taker) const;
 
  private:
   struct Entry {

@@ -165,6 +165,16 @@ def test_mixed_memory(batch, error, sentence, change):
         leanattn.decode(**tensors)
 
 
+def test_a_plan_is_of_one_memory(batch):
+    data, (q, k, v, lengths) = batch
+    host = [x.cpu() for x in (q, k, v, lengths)]
+    with pytest.raises(TypeError, match="q lies in host memory; it must lie in memory of device 0"):
+        leanattn.plan(q, k, v).run(*host)
+    with pytest.raises(TypeError, match="q lies in memory of device 0; it must lie in host memory"):
+        leanattn.plan(*host[:3]).run(q, k, v, lengths)
+    assert_near(leanattn.decode(q, k, v, lengths, stream=0), expected_of(data))
+
+
 def test_refusals(batch):
     _, (q, k, v, lengths) = batch
     with pytest.raises(TypeError, match="out lies in host memory; it must lie in memory of device"):

@@ -127,9 +127,14 @@ def test_a_plan_runs_many_times(device):
                 "out": x.q.float()}),
     (TypeError, "lse is f16; it must be f32", lambda x: {"lse": x.q[..., 0]}),
     (TypeError, "q is float64", lambda x: {"q": x.q.double()}),
+    (TypeError, "q is complex64", lambda x: {"q": x.q.to(torch.complex64)}),
+    (TypeError, "k is a Tensor of torch.float8_e5m2; it must be an array of numbers",
+     lambda x: {"k": x.k.to(torch.float8_e5m2)}),
+    (TypeError, "lengths is a Tensor of torch.int32; it must be an array of numbers",
+     lambda x: {"lengths": x.lengths.to_sparse()}),
     (TypeError, "tree_mask is f16; it must be bool", lambda x: {"tree_mask": x.q[:, :, :1, 0]}),
     (ValueError, "num_splits is 2 but the partition is auto", lambda x: {"num_splits": 2}),
-    (TypeError, "decode takes no argument called scal", lambda x: {"scal": 2}),
+    (TypeError, "a call takes no argument called scal", lambda x: {"scal": 2}),
 ])
 def test_refusals(device, error, sentence, change):
     from types import SimpleNamespace
@@ -145,7 +150,7 @@ def test_refusals(device, error, sentence, change):
 
 def test_the_plans_options_are_not_a_runs():
     _, (q, k, v, lengths) = make_tensors("cpu")
-    with pytest.raises(TypeError, match="Plan.run takes no argument called causal"):
+    with pytest.raises(TypeError, match="a run of a plan takes no argument called causal"):
         leanattn.plan(q, k, v).run(q, k, v, lengths, causal=True)
 
 
