@@ -19,13 +19,18 @@ struct alignas(16) SegmentNote {
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
 class BlockMemory {
  public:
-  using QMemory = typename QueryTile<Element, kHeadDim, kRowTiles>::Memory;
   using KMemory = TileMemory<kChunk, kHeadDim>;
   using VMemory = TileMemory<kChunk, kVHeadDim>;
-  /// Warps with a tile. Four share a stage, 16 keys each; groups of four take turns.
+  /// Warps with a tile. Four share a stage, 16 keys each. Two groups of four take turns, or
+  /// each takes half of the rows, so that O stays in registers.
   static constexpr int kStageWarps = 4;
   static constexpr int kGroups = kHeadDim + kVHeadDim <= 320 ? 2 : 1;
   static constexpr int kWarps = kGroups * kStageWarps;
+  static constexpr int kParts = kGroups == 2 && kRowTiles == 4 ? 2 : 1;  // of the rows
+  static constexpr int kTurns = kGroups / kParts;
+  static constexpr int kTeamWarps = kWarps / kParts;  // that have the same rows
+  static constexpr int kTileRowTiles = kRowTiles / kParts;
+  using Queries = QueryTile<Element, kHeadDim, kTileRowTiles>;
   static constexpr int kCopyWarps = 3;                                 // that bring keys and values
   static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;  // whole warpgroups
   static constexpr int kKeys = kStageWarps * kChunk;
@@ -38,8 +43,10 @@ class BlockMemory {
   static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
   static constexpr int kNoteBytes = static_cast<int>(sizeof(SegmentNote));
   static constexpr int kMostBarriers = 32;
-  static constexpr int kRestBytes = kNotes * QMemory::kBytes +
-                                    MergeMemory<kVHeadDim, kWarps>::kBytes + 2 * kInboxFloats * 4 +
+  static constexpr int kQueryBytes = Queries::Memory::kBytes;  // of a part
+  static constexpr int kMergeBytes = MergeMemory<kVHeadDim, kTeamWarps>::kBytes;
+  static constexpr int kRestBytes = kNotes * kParts * kQueryBytes + kParts * kMergeBytes +
+                                    2 * kInboxFloats * 4 +
                                     kNotes * kNoteBytes + kMostBarriers * Barrier::kBytes +
                                     static_cast<int>(sizeof(Line));
   static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
@@ -59,10 +66,18 @@ class BlockMemory {
     const unsigned at = base_ + static_cast<unsigned>(stage * kStageBytes);
     return {at + warp * KMemory::kBytes, at + kKBytes + warp * VMemory::kBytes};
   }
-  [[nodiscard]] __device__ unsigned queries(int note) const {
-    return base_ + kQueriesAt + note * QMemory::kBytes;
+  /// Q of a part of the rows.
+  [[nodiscard]] __device__ unsigned queries(int note, int part) const {
+    return base_ + kQueriesAt + (note * kParts + part) * kQueryBytes;
   }
-  [[nodiscard]] __device__ std::byte* merge() const { return memory_ + kMergeAt; }
+  [[nodiscard]] __device__ static RowPart rows(int part) {
+    return {part * 8 * kTileRowTiles, 8 * kRowTiles};
+  }
+  /// Of the warps with a tile, those that have the same rows as `warp`.
+  [[nodiscard]] __device__ Team<kTeamWarps> team(int warp) const {
+    const int index = warp / kTeamWarps;
+    return {memory_ + kMergeAt + index * kMergeBytes, index, warp - index * kTeamWarps};
+  }
   /// [kInboxFloats], of two: one is read while the next comes in.
   [[nodiscard]] __device__ float* inbox(int parity) const {
     return reinterpret_cast<float*>(memory_ + kInboxesAt) + parity * kInboxFloats;
@@ -96,7 +111,7 @@ class BlockMemory {
 #pragma unroll 1
     for (int i = warp; i < kBarriers; i += kWarps) {
       const int arrivals = i < kStages                  ? kCopyWarps * kLanes
-                           : i < 2 * kStages            ? kStageWarps
+                           : i < 2 * kStages            ? kStageWarps * kParts
                            : i < 2 * kStages + kNotes   ? 1
                            : i < 2 * (kStages + kNotes) ? kWarps
                            : i < kBarriers - 1          ? 1
@@ -109,8 +124,8 @@ class BlockMemory {
  private:
   static constexpr int kBarriers = 2 * kStages + 2 * kNotes + 3;
   static constexpr int kQueriesAt = kStages * kStageBytes;
-  static constexpr int kMergeAt = kQueriesAt + kNotes * QMemory::kBytes;
-  static constexpr int kInboxesAt = kMergeAt + MergeMemory<kVHeadDim, kWarps>::kBytes;
+  static constexpr int kMergeAt = kQueriesAt + kNotes * kParts * kQueryBytes;
+  static constexpr int kInboxesAt = kMergeAt + kParts * kMergeBytes;
   static constexpr int kNotesAt = kInboxesAt + 2 * kInboxFloats * 4;
   static constexpr int kBarriersAt = kNotesAt + kNotes * kNoteBytes;
   static_assert(kBarriers <= kMostBarriers);

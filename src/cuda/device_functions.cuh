@@ -19,9 +19,9 @@ inline constexpr int kLanes = 32;
 }
 [[nodiscard]] __device__ inline int num_warps() { return static_cast<int>(blockDim.x) / kLanes; }
 
-/// A barrier of the first `warps` warps of the block, which have the tiles.
-__device__ inline void sync_warps(int warps) {
-  asm volatile("bar.sync 1, %0;" ::"r"(warps * kLanes) : "memory");
+/// A barrier of `warps` warps, the `team`-th of those that have barriers of their own.
+__device__ inline void sync_warps(int team, int warps) {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "r"(warps * kLanes) : "memory");
 }
 
 template <class T>

@@ -67,8 +67,8 @@ __device__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::ui
 /// How far, in base 2, a score may pass a row's max before the row is rescaled.
 inline constexpr float kSlack = 8;
 
-/// Q of an output tile as operands of Sᵀ, in shared memory; of 8 rows the operands are kept
-/// in registers.
+/// Q of a warp's rows as operands of Sᵀ, in shared memory; of 8 rows the operands are kept in
+/// registers.
 template <class Element, int kHeadDim, int kRowTiles>
 struct QueryTile {
   static constexpr bool kInRegisters = kRowTiles == 1;
@@ -85,9 +85,11 @@ struct QueryTile {
     uint4 piece[kLanePieces];
   };
 
-  /// Loads the rows, zeros past them; with a whole warp.
-  [[nodiscard]] __device__ static Pieces load(const Call& call, const Segment& segment) {
-    const Range32 rows = rows_of_block(call, segment.block.q_len, segment.row_block, 8 * kRowTiles);
+  /// Loads the rows of `part`, zeros past them; with a whole warp.
+  [[nodiscard]] __device__ static Pieces load(const Call& call, const Segment& segment,
+                                              const RowPart& part) {
+    const Range32 all = rows_of_block(call, segment.block.q_len, segment.row_block, part.tile_m);
+    const Range32 rows{all.begin + part.first, all.end};
     Pieces pieces;
 #pragma unroll
     for (int n = 0; n < kLanePieces; ++n) {
@@ -164,6 +166,7 @@ struct QueryTile {
 /// The softmax states and Oᵀ of a warp.
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
 struct WarpTile {
+  static constexpr int kRowGroups = kRowTiles;  // of 8 rows
   static constexpr int kDimTiles = kVHeadDim / 16;
   using KMemory = TileMemory<kChunk, kHeadDim>;
   using VMemory = TileMemory<kChunk, kVHeadDim>;
@@ -188,15 +191,15 @@ struct WarpTile {
     }
   }
 
-  /// Takes in keys [first_key, first_key + 16) of the segment.
-  __device__ void take(const Call& call, const Segment& segment,
+  /// Takes in keys [first_key, first_key + 16) of the segment, for the rows of `part`.
+  __device__ void take(const Call& call, const Segment& segment, const RowPart& part,
                        const QueryTile<Element, kHeadDim, kRowTiles>& queries,
                        const ChunkMemory& chunk, int first_key, float scale_log2) {
     float S[kRowTiles][4] = {};  // key lane/4 (+8), row 2·(lane % 4) (+1)
     scores(S, queries, chunk);
-    const bool ruled = needs_rules(call, segment, first_key, 8 * kRowTiles);
+    const bool ruled = needs_rules(call, segment, first_key, part.tile_m);
     if (ruled) {
-      apply_rules(call, segment, first_key, S);
+      apply_rules(call, segment, part, first_key, S);
     } else {
 #pragma unroll
       for (int t = 0; t < kRowTiles; ++t) {

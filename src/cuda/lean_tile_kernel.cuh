@@ -70,7 +70,7 @@ __device__ void bring_keys(const Call& call, const Memory& memory, Cursor& curso
 }
 
 /// The scribe: brings the queries of each segment and notes what it is.
-template <class Queries, class Memory>
+template <class Memory>
 __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor) {
   RingPlace<Memory::kNotes> place;
   for (;;) {
@@ -80,11 +80,18 @@ __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cu
       note.end = true;
     } else {
       const Segment segment = cursor.next();
-      const auto pieces = Queries::load(call, segment);
+      typename Memory::Queries::Pieces pieces[Memory::kParts];
+#pragma unroll
+      for (int part = 0; part < Memory::kParts; ++part) {
+        pieces[part] = Memory::Queries::load(call, segment, Memory::rows(part));
+      }
       note.segment = segment;  // all lanes the same
       if (!segment.whole()) note.partners = Partners(call, cursor, segment);
       note.end = false;
-      Queries::store(pieces, memory.queries(place.index));
+#pragma unroll
+      for (int part = 0; part < Memory::kParts; ++part) {
+        Memory::Queries::store(pieces[part], memory.queries(place.index, part));
+      }
     }
     __syncwarp();
     if (lane_id() == 0) memory.noted(place.index).arrive();
@@ -117,8 +124,9 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
     const int count = __popc(__ballot_sync(kAllLanes, mine < kSlices && exists(mine)));
     if (lane_id() == 0) inbox.expect(count);
   }
-  for_each_slice<kVHeadDim, kRowTiles, Memory::kWarps>(
-      call, note.segment, tile, memory.merge(), warp,
+  const auto team = memory.team(warp);
+  for_each_slice<kVHeadDim>(
+      call, note.segment, Memory::rows(team.index), tile, team,
       [&](int slice, int, const Position& position) { inbox.send(slice, position); });
 
   bool waited = false;
@@ -146,10 +154,12 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, class Memor
 __device__ void consume(const Call& call, const Memory& memory, int warp,
                         const ClusterShare& share) {
   const float scale_log2 = call.scale * kLog2E;
-  const int group = warp / Memory::kStageWarps;
+  const auto team = memory.team(warp);
+  const RowPart part = Memory::rows(team.index);
+  const int turn = team.warp / Memory::kStageWarps;
   const int first_row = warp % Memory::kStageWarps * kChunk;  // of a stage
-  QueryTile<Element, kHeadDim, kRowTiles> queries;
-  WarpTile<Element, kHeadDim, kVHeadDim, kRowTiles> tile;
+  typename Memory::Queries queries;
+  WarpTile<Element, kHeadDim, kVHeadDim, Memory::kTileRowTiles> tile;
   RingPlace<Memory::kStages> first;  // the segment's first stage
   RingPlace<Memory::kNotes> note;
 #pragma unroll 1
@@ -164,29 +174,28 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
     const Range32 keys = noted.segment.keys;
     const int first_key = keys.begin / kChunk * kChunk;
     const int num_stages = share.stages_of(ceil_div_int(keys.end - first_key, Memory::kKeys));
-    queries.attach(memory.queries(note.index));
+    queries.attach(memory.queries(note.index, team.index));
     tile.clear();
     // Which warp takes which keys depends on the segment alone, and so do the bits.
     RingPlace<Memory::kStages> stage = first;
-    stage.advance(group);
+    stage.advance(turn);
 #pragma unroll 1
-    for (int i = group; i < num_stages; i += Memory::kGroups) {
+    for (int i = turn; i < num_stages; i += Memory::kTurns) {
       const int key = first_key + (share.rank + i * share.size) * Memory::kKeys + first_row;
       memory.full(stage.index).wait(stage.parity);
       if (key < keys.end) {
-        tile.take(call, noted.segment, queries,
+        tile.take(call, noted.segment, part, queries,
                   memory.chunk(stage.index, warp % Memory::kStageWarps), key, scale_log2);
       }
       __syncwarp();
       if (lane_id() == 0) memory.empty(stage.index).arrive();
-      stage.advance(Memory::kGroups);
+      stage.advance(Memory::kTurns);
     }
     first.advance_far(num_stages);
     tile.finish();
     wait_for_call_ahead();
     if (share.size == 1) {
-      finish_segment<Element, kVHeadDim, kRowTiles, Memory::kWarps>(
-          call, noted.segment, noted.partners, tile, memory.merge(), warp);
+      finish_segment<Element, kVHeadDim>(call, noted.segment, noted.partners, part, tile, team);
     } else {
       finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, share,
                                                        round);
@@ -200,10 +209,9 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
 __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
     lean_tile_kernel(const __grid_constant__ Call call) {
   using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
-  using Queries = QueryTile<Element, kHeadDim, kRowTiles>;
   constexpr int kTileM = 8 * kRowTiles;
   // Of a lane: what 3 warpgroups have at 168 each, dealt by what O takes.
-  constexpr int kOElements = kRowTiles * kVHeadDim;
+  constexpr int kOElements = Memory::kTileRowTiles * kVHeadDim;
   constexpr int kTileRegisters = kOElements <= 128 ? 184 : kOElements <= 256 ? 192 : 200;
   constexpr int kOtherRegisters = 3 * 168 - 2 * kTileRegisters;
   extern __shared__ __align__(1024) std::byte bytes[];
@@ -251,7 +259,7 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
     cursor.start();
     const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
     wait_for_call_ahead();
-    note_segments<Queries>(call, memory, cursor);
+    note_segments(call, memory, cursor);
     if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
   }
   __syncwarp();

@@ -279,26 +279,38 @@ struct ClusterInbox {
   }
 };
 
-/// Merges the kWarps warps that have a tile, with all of them; each calls
-/// take(slice, rows, position) for the slices that are its own.
-template <int kVHeadDim, int kRowTiles, int kWarps, class Tile, class Take>
-__device__ void for_each_slice(const Call& call, const Segment& segment, const Tile& tile,
-                               std::byte* memory, int warp, const Take& take) {
+/// The warps that have the same rows of a tile, and merge them.
+template <int kWarpsOfTeam>
+struct Team {
+  static constexpr int kWarps = kWarpsOfTeam;
+  std::byte* memory;  // MergeMemory
+  int index;          // of the block's teams
+  int warp;           // of the team's
+
+  __device__ void sync() const { sync_warps(index, kWarps); }
+};
+
+/// Merges the warps of a team, with all of them; each calls take(slice, rows, position) for the
+/// slices that are its own. `part` are the team's rows of the output tile.
+template <int kVHeadDim, class Tile, class Team, class Take>
+__device__ void for_each_slice(const Call& call, const Segment& segment, const RowPart& part,
+                               const Tile& tile, const Team& team, const Take& take) {
   using Place = PositionPlace<kVHeadDim>;
-  const MergeMemory<kVHeadDim, kWarps> merge_memory(memory, warp);
-  const int rows =
-      rows_of_block(call, segment.block.q_len, segment.row_block, 8 * kRowTiles).size();
+  constexpr int kWarps = Team::kWarps;
+  const MergeMemory<kVHeadDim, kWarps> merge_memory(team.memory, team.warp);
+  const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, part.tile_m).size();
 #pragma unroll
-  for (int t = 0; t < kRowTiles; ++t) {
-    if (8 * t >= rows) break;
-    sync_warps(kWarps);  // all have read what lay there before
-    merge_memory.put(tile, t, rows - 8 * t);
-    sync_warps(kWarps);
-    for (int i = warp; i < slices_of_rows<kVHeadDim>(t, rows); i += kWarps) {
-      const int slice = t * Place::kSlices + i;
+  for (int t = 0; t < Tile::kRowGroups; ++t) {
+    const int group = part.first / 8 + t;  // of 8 rows
+    if (8 * group >= rows) break;
+    team.sync();  // all have read what lay there before
+    merge_memory.put(tile, t, rows - 8 * group);
+    team.sync();
+    for (int i = team.warp; i < slices_of_rows<kVHeadDim>(group, rows); i += kWarps) {
+      const int slice = group * Place::kSlices + i;
       const Place at(slice, rows);
       Position position;
-      if (at.real) position = merge_memory.merged(at.row - 8 * t, at.dim);
+      if (at.real) position = merge_memory.merged(at.row - 8 * group, at.dim);
       take(slice, rows, position);
     }
   }
@@ -321,20 +333,21 @@ __device__ void share_slice(const Call& call, const Segment& segment, const Part
   if (at.real) write_position<Element>(call, place, at.dim, merged);
 }
 
-/// The end of a segment, with all kWarps warps that have a tile: merges the warps, and writes
-/// or shares what comes of it.
-template <class Element, int kVHeadDim, int kRowTiles, int kWarps, class Tile>
+/// The end of a segment, with all warps of a team: merges them, and writes or shares what comes
+/// of it.
+template <class Element, int kVHeadDim, class Tile, class Team>
 __device__ void finish_segment(const Call& call, const Segment& segment, const Partners& partners,
-                               const Tile& tile, std::byte* memory, int warp) {
-  constexpr int kTileM = 8 * kRowTiles;
-  for_each_slice<kVHeadDim, kRowTiles, kWarps>(
-      call, segment, tile, memory, warp, [&](int slice, int rows, const Position& position) {
+                               const RowPart& part, const Tile& tile, const Team& team) {
+  for_each_slice<kVHeadDim>(
+      call, segment, part, tile, team, [&](int slice, int rows, const Position& position) {
         if (!segment.whole()) {
-          share_slice<Element, kVHeadDim>(call, segment, partners, kTileM, slice, rows, position);
+          share_slice<Element, kVHeadDim>(call, segment, partners, part.tile_m, slice, rows,
+                                          position);
           return;
         }
         const PositionPlace<kVHeadDim> at(slice, rows);
-        const OutputPlace place(call, segment, segment.row_block * kTileM + (at.real ? at.row : 0));
+        const OutputPlace place(call, segment,
+                                segment.row_block * part.tile_m + (at.real ? at.row : 0));
         if (at.real) write_position<Element>(call, place, at.dim, position);
       });
 }

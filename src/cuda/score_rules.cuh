@@ -128,13 +128,19 @@ struct RowRules {
   return s;
 }
 
-/// S[t][i] of q·k becomes the score in base 2: of row 8·t + 2·(lane % 4) + i % 2 and key
-/// first_key + lane/4 + i/2·8; −∞ where the row does not see the key.
+/// The rows of an output tile that a warp has.
+struct RowPart {
+  int first = 0;
+  int tile_m = 0;  // rows of the output tile
+};
+
+/// S[t][i] of q·k becomes the score in base 2: of row 8·t + 2·(lane % 4) + i % 2 of `part` and
+/// key first_key + lane/4 + i/2·8; −∞ where the row does not see the key.
 template <int kRowTiles>
-__device__ void apply_rules(const Call& call, const Segment& segment, int first_key,
-                            float (&S)[kRowTiles][4]) {
+__device__ void apply_rules(const Call& call, const Segment& segment, const RowPart& part,
+                            int first_key, float (&S)[kRowTiles][4]) {
   // A lane finds the rules of one row, and the others ask it.
-  const RowRules mine = row_rules(call, segment, lane_id(), 8 * kRowTiles);
+  const RowRules mine = row_rules(call, segment, part.first + lane_id(), part.tile_m);
   const int newest = segment.block.kv_len - segment.block.q_len;
 #pragma unroll
   for (int t = 0; t < kRowTiles; ++t) {

@@ -151,7 +151,7 @@ PlanOptions draw_options(std::uint64_t seed, const Backend& backend) {
     options.num_splits = bits.pick<std::int64_t>({0, 1, 2, 3, 7, 64});
   }
   if (options.partition == PartitionChoice::kStreamK) {
-    options.num_workers = bits.pick<std::int64_t>({0, 1, 2, 7, 76, 92, 114, 132});
+    options.num_workers = bits.pick<std::int64_t>({0, 1, 2, 7, 76, 92, 132, 333});
   }
   const std::int64_t threads = bits.pick<std::int64_t>({0, 1, 2, 3});
   if (backend.device_kind() == Device::Kind::kHost) options.num_threads = threads;

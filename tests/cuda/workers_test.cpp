@@ -1,12 +1,13 @@
 // Few workers, as where a process is lent a part of the device: nobody waits for anybody,
-// so one worker is enough for any partition.
+// so one worker is enough for any partition. And more than run at once: blocks of stream_k
+// then take several shares, one after the other.
 #include "cuda_support.h"
 #include "testing/check_case.h"
 
 namespace leanattn::testing {
 namespace {
 
-class FewWorkers : public CudaTest {};
+class AnyWorkers : public CudaTest {};
 
 CaseSpec spec_of(KvLayout layout) {
   CaseSpec spec;
@@ -23,12 +24,12 @@ CaseSpec spec_of(KvLayout layout) {
 
 // Every run is in a workspace full of 0xFF before it is initialised, and twice: see
 // run_guarded.
-TEST_F(FewWorkers, ServeEveryPartition) {
+TEST_F(AnyWorkers, ServeEveryPartition) {
   for (const KvLayout layout : {KvLayout::kContiguous, KvLayout::kPagedDense}) {
     const Case problem = build_case(spec_of(layout));
     const Expected expected = expect(problem);
     for (PlanOptions options : cuda_plans()) {
-      for (const std::int64_t workers : {1, 2, 3}) {
+      for (const std::int64_t workers : {1, 2, 3, 333}) {
         options.num_workers = workers;
         const Outcome outcome = check_case(problem, expected, options);
         EXPECT_TRUE(outcome.passed && !outcome.refused)
