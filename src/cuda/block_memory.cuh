@@ -45,10 +45,9 @@ class BlockMemory {
   static constexpr int kMostBarriers = 32;
   static constexpr int kQueryBytes = Queries::Memory::kBytes;  // of a part
   static constexpr int kMergeBytes = MergeMemory<kVHeadDim, kTeamWarps>::kBytes;
-  static constexpr int kRestBytes = kNotes * kParts * kQueryBytes + kParts * kMergeBytes +
-                                    2 * kInboxFloats * 4 +
-                                    kNotes * kNoteBytes + kMostBarriers * Barrier::kBytes +
-                                    static_cast<int>(sizeof(Line));
+  static constexpr int kRestBytes =
+      kNotes * kParts * kQueryBytes + kParts * kMergeBytes + 2 * kInboxFloats * 4 +
+      kNotes * kNoteBytes + kMostBarriers * Barrier::kBytes + static_cast<int>(sizeof(Line));
   static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
 
  public:
@@ -111,9 +110,9 @@ class BlockMemory {
 #pragma unroll 1
     for (int i = warp; i < kBarriers; i += kWarps) {
       const int arrivals = i < kStages                  ? kCopyWarps * kLanes
-                           : i < 2 * kStages            ? kStageWarps * kParts
-                           : i < 2 * kStages + kNotes   ? 1
-                           : i < 2 * (kStages + kNotes) ? kWarps
+                           : i < 2 * kStages            ? kStageWarps * kParts * Barrier::kOfWarp
+                           : i < 2 * kStages + kNotes   ? Barrier::kOfWarp
+                           : i < 2 * (kStages + kNotes) ? kWarps * Barrier::kOfWarp
                            : i < kBarriers - 1          ? 1
                                                         : cluster_size;
       barrier(i).init(arrivals);

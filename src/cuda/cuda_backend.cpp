@@ -115,10 +115,16 @@ std::int64_t resident_clusters(const CompiledKernel& compiled, std::int64_t size
   return max_clusters(compiled, static_cast<int>(size));
 }
 
+/// Whether a block spends less time on copying and computing than on waiting for memory: not
+/// with short keys, which take more copies for as many bytes, in pages, or with many rows.
+bool quick_blocks(const Problem& problem, const Kernel& kernel) {
+  return problem.head_dim + problem.v_head_dim >= 192 && kernel.tile_m <= 16 &&
+         problem.layout == KvLayout::kContiguous;
+}
+
 ShareCounts share_counts(const Problem& problem, const Kernel& kernel) {
   return {problem.num_kv_heads, std::max<std::int64_t>(num_row_blocks(problem, kernel), 1),
-          kv_bytes(problem),
-          (problem.head_dim + problem.v_head_dim) * size_of(problem.k_type)};
+          kv_bytes(problem), quick_blocks(problem, kernel)};
 }
 
 /// Blocks of a worker, up to as many as tuning.h says.

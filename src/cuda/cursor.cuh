@@ -331,8 +331,8 @@ class Cursor {
   int shares_ = 0;  // that are dealt of it
   int worker_;
   int num_workers_ = 0;  // of stream_k, those that have a share
-  int head_ = 0;    // the KV head, or of a line of all heads the first
-  int next_ = 0;    // ids to come
+  int head_ = 0;         // the KV head, or of a line of all heads the first
+  int next_ = 0;         // ids to come
   int end_ = 0;
 };
 

@@ -178,8 +178,10 @@ class KeyCopier {
     if (call_.copies_aligned) {
       const std::byte* k_head = k_.head + KMap::column();
       const std::byte* v_head = v_.head + VMap::column();
-      KMap::copy_rows(to.k, [&](int row) { return k_head + shuffle(k, row); }, valid);
-      VMap::copy_rows(to.v, [&](int row) { return v_head + shuffle(v, row); }, valid);
+      KMap::copy_rows(
+          to.k, [&](int row) { return k_head + shuffle(k, row); }, valid);
+      VMap::copy_rows(
+          to.v, [&](int row) { return v_head + shuffle(v, row); }, valid);
       return;
     }
     const int row = lane_id() % kChunk;
@@ -202,8 +204,8 @@ class KeyCopier {
   struct Rows {
     std::int64_t page_stride;
     std::int64_t slot_stride;
-    std::int64_t lane;      // from a chunk's first row to this lane's first piece
-    std::int64_t row_step;  // and from a row of this lane's to its next
+    std::int64_t lane;                // from a chunk's first row to this lane's first piece
+    std::int64_t row_step;            // and from a row of this lane's to its next
     const std::byte* head = nullptr;  // the head's first key (contiguous: of the cache row)
 
     __device__ explicit Rows(const CacheTensor& cache)

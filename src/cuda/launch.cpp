@@ -67,8 +67,7 @@ void launch_kernel(const void* kernel, const Shape& shape, const Call& call, con
 std::int64_t num_places(const Plan& plan) {
   const Partition& partition = plan.partition;
   const bool in_turn = partition.kind == PartitionKind::kStreamK && plan.kernel.cluster == 1;
-  return in_turn ? std::min(partition.num_workers, plan.kernel.num_workers)
-                 : partition.num_workers;
+  return in_turn ? std::min(partition.num_workers, plan.kernel.num_workers) : partition.num_workers;
 }
 
 void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,

@@ -268,15 +268,18 @@ struct WarpTile {
     if (!__any_sync(kAllLanes, above)) return;
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
+      float most[2] = {fmaxf(S[t][0], S[t][2]), fmaxf(S[t][1], S[t][3])};
+#pragma unroll
+      for (int step = 4; step < kLanes; step *= 2) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          most[j] = fmaxf(most[j], __shfl_xor_sync(kAllLanes, most[j], step));
+        }
+      }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float most = fmaxf(S[t][j], S[t][j + 2]);
-#pragma unroll
-        for (int step = 4; step < kLanes; step *= 2) {
-          most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
-        }
-        if (!(most > max[t][j] + kSlack)) continue;  // each row by itself, for its bits
-        const float raised = most - TensorCore<Element>::kMaxOffset;
+        if (!(most[j] > max[t][j] + kSlack)) continue;  // each row by itself, for its bits
+        const float raised = most[j] - TensorCore<Element>::kMaxOffset;
         const float factor = exp2_of(max[t][j] - raised);
         max[t][j] = raised;
         sum[t][j] *= factor;
@@ -330,8 +333,8 @@ struct WarpTile {
   [[nodiscard]] static __device__ bool any_not_finite(const ChunkMemory& chunk) {
     bool found = false;
     for (int i = lane_id(); i < kChunk * VMemory::kPieces; i += kLanes) {
-      const uint4 piece = load_shared_piece(
-          chunk.v + VMemory::offset(i / VMemory::kPieces, i % VMemory::kPieces));
+      const uint4 piece =
+          load_shared_piece(chunk.v + VMemory::offset(i / VMemory::kPieces, i % VMemory::kPieces));
       for (const std::uint32_t pair : {piece.x, piece.y, piece.z, piece.w}) {
         found |= TensorCore<Element>::not_finite(pair);
       }

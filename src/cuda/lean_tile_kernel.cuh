@@ -93,8 +93,7 @@ __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cu
         Memory::Queries::store(pieces[part], memory.queries(place.index, part));
       }
     }
-    __syncwarp();
-    if (lane_id() == 0) memory.noted(place.index).arrive();
+    memory.noted(place.index).arrive_as_warp();
     if (note.end) break;
     place.advance();
   }
@@ -187,8 +186,7 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
         tile.take(call, noted.segment, part, queries,
                   memory.chunk(stage.index, warp % Memory::kStageWarps), key, scale_log2);
       }
-      __syncwarp();
-      if (lane_id() == 0) memory.empty(stage.index).arrive();
+      memory.empty(stage.index).arrive_as_warp();
       stage.advance(Memory::kTurns);
     }
     first.advance_far(num_stages);
@@ -200,8 +198,7 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
       finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, share,
                                                        round);
     }
-    __syncwarp();
-    if (lane_id() == 0) memory.read(note.index).arrive();
+    memory.read(note.index).arrive_as_warp();
   }
 }
 
@@ -227,7 +224,7 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   }
   // The block's and the cluster's barriers are ready, once these are waited for.
   const auto meet = [&] {
-    __syncthreads();
+    sync_warps(Memory::kParts, Memory::kThreads / kLanes);  // of all warps, from several places
     if (share.size > 1) cluster_arrive();
   };
 

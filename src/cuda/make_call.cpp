@@ -81,8 +81,7 @@ void set_tensors(Call& call, const Problem& problem, const Arguments& arguments)
   if (problem.has_alibi) call.alibi = rule_tensor(arguments.alibi_slopes);
   if (problem.has_bias) call.bias = rule_tensor(arguments.bias);
   if (problem.has_tree_mask) call.tree = rule_tensor(arguments.tree_mask);
-  call.even_pages =
-      call.layout != KvLayout::kContiguous && pages_even(kv.k) && pages_even(kv.v);
+  call.even_pages = call.layout != KvLayout::kContiguous && pages_even(kv.k) && pages_even(kv.v);
   call.copies_aligned = rows_aligned(arguments.q) && rows_aligned(kv.k) && rows_aligned(kv.v);
 }
 

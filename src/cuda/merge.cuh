@@ -237,10 +237,10 @@ struct MergeMemory {
 /// Where the blocks of a cluster leave slices for the one that merges them: slice s for
 /// block s % size, in its shared memory.
 struct ClusterInbox {
-  float* memory;     // of this block: [ceil(slices / size)][size][kSliceFloats]
-  Barrier arrived;   // that the slices for this block have
-  int rank;          // this block
-  int size;          // of the cluster
+  float* memory;    // of this block: [ceil(slices / size)][size][kSliceFloats]
+  Barrier arrived;  // that the slices for this block have
+  int rank;         // this block
+  int size;         // of the cluster
 
   [[nodiscard]] static constexpr int floats(int slices) {
     return (slices + kMostClusterBlocks - 1) / kMostClusterBlocks * kMostClusterBlocks *
@@ -250,11 +250,9 @@ struct ClusterInbox {
   /// Sends this block's share of a slice to the block that merges it.
   __device__ void send(int slice, const Position& position) const {
     const int nth = slice / size;
-    const ClusterStore to(memory + (nth * size + rank) * kSliceFloats, arrived,
-                          slice - nth * size);
+    const ClusterStore to(memory + (nth * size + rank) * kSliceFloats, arrived, slice - nth * size);
     to.store(4 * lane_id(), position.out);
-    to.store(4 * kLanes + 2 * lane_id(),
-             float2{position.state.max, position.state.sum});
+    to.store(4 * kLanes + 2 * lane_id(), float2{position.state.max, position.state.sum});
   }
   /// Announces what this block is to be sent: all shares of `count` slices. By one thread.
   __device__ void expect(int count) const {
@@ -273,9 +271,8 @@ struct ClusterInbox {
   };
   /// This block's n-th slice, once all has arrived.
   [[nodiscard]] __device__ Position merged(int nth) const {
-    return merge_few_positions<kMostClusterBlocks>(size, [&](int i) {
-      return Received{memory + (nth * size + i) * kSliceFloats};
-    });
+    return merge_few_positions<kMostClusterBlocks>(
+        size, [&](int i) { return Received{memory + (nth * size + i) * kSliceFloats}; });
   }
 };
 
@@ -323,9 +320,8 @@ __device__ void share_slice(const Call& call, const Segment& segment, const Part
                             int tile_m, int slice, int rows, const Position& position) {
   SlicePlace(call, partners.mine, slice).store(position);
   if (!call.batch_invariant && call.kind == PartitionKind::kFixedSplit) return;
-  const Arrival arrival(
-      call.counters + std::int64_t{partners.counter} * call.num_slices + slice,
-      segment.ids.size());
+  const Arrival arrival(call.counters + std::int64_t{partners.counter} * call.num_slices + slice,
+                        segment.ids.size());
   const PositionPlace<kVHeadDim> at(slice, rows);
   const OutputPlace place(call, segment, segment.row_block * tile_m + (at.real ? at.row : 0));
   if (!arrival.last(segment.tile.size())) return;

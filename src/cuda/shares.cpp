@@ -3,15 +3,19 @@
 namespace leanattn::cuda {
 namespace {
 
-/// Whether a cluster of `size` for every output tile reads about as quickly as all blocks of
-/// the device: then nothing is left to merge through the workspace. Short keys take a block
-/// longer for the same bytes.
+/// Whether so many blocks read a cache about as quickly as all of the device. For the smallest
+/// caches other things take longer than reading.
+bool suffice(const ShareCounts& counts, std::int64_t blocks) {
+  constexpr double kSmallest = 40e6;
+  return blocks >= (counts.quick_blocks || counts.kv_bytes <= kSmallest ? 64 : 96);
+}
+
+/// Whether a cluster of `size` for every output tile is enough: nothing is left to merge
+/// through the workspace then.
 bool whole_tiles_suffice(const ShareCounts& counts, std::int64_t size) {
-  constexpr std::int64_t kLongKey = 384;  // bytes
-  constexpr double kSmallCache = 160e6;
-  const std::int64_t enough = counts.key_bytes >= kLongKey ? 64 : 96;
-  const bool quick = counts.kv_bytes <= kSmallCache || size > 2;
-  return quick && counts.output_tiles() * size >= enough;
+  constexpr double kMostForPairs = 160e6;
+  return suffice(counts, counts.output_tiles() * size) &&
+         (size > 2 || counts.kv_bytes <= kMostForPairs);
 }
 
 /// Whether pairs of blocks pay. Sequences of unequal lengths, of which a plan knows nothing,
@@ -56,7 +60,10 @@ std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
 
 std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Resident& resident) {
   const std::int64_t tiles = counts.output_tiles();
-  if (most > 2 && tiles <= resident(most)) return most;
+  if (most > 2) {
+    const std::int64_t clusters = resident(most);
+    if (tiles <= clusters && suffice(counts, clusters / tiles * tiles * most)) return most;
+  }
   if (most < 2) return 1;
   const std::int64_t pairs = resident(2);
   return tiles <= pairs && pairs_pay(counts, pairs) ? 2 : 1;

@@ -13,7 +13,7 @@ struct ShareCounts {
   std::int64_t heads = 1;       // KV heads
   std::int64_t row_blocks = 1;  // of all sequences, at least 1
   double kv_bytes = 0;          // that the call reads at its maxima
-  std::int64_t key_bytes = 0;   // of a key with its value
+  bool quick_blocks = true;     // half of the blocks read about as quickly as all
 
   [[nodiscard]] std::int64_t output_tiles() const { return heads * row_blocks; }
 };

@@ -12,10 +12,7 @@ namespace leanattn::cuda {
 namespace {
 
 constexpr TuningRow kTable[] = {
-    // compute capability, v_head_dim, row tiles, MB up to → blocks, tile_n, cluster. Eight
-    // clusters of 8 leave half of the SMs idle, which do not read short keys as quickly as all.
-    {kAny, 80, kAny, 40, {1, 128, 8}},
-    {kAny, 80, kAny, kAny, {1, 128, 2}},
+    // compute capability, v_head_dim, row tiles, MB up to → blocks, tile_n, cluster at most
     {kAny, kAny, kAny, 600, {1, 128, 8}},
     {kAny, kAny, kAny, kAny, {1, 128, 2}},
 };

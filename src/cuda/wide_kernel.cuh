@@ -80,8 +80,9 @@ __device__ __forceinline__ int bring_keys(const Call& call, const Segment& segme
   const int mine = key + warp * kChunk;
   if (key <= segment.keys.begin) page = copier.page_of(mine);  // the segment's first
   const unsigned sK = shared_address(stage);
-  const ChunkMemory to{sK + warp * TileMemory<kChunk, kHeadDim>::kBytes,
-                       sK + kWideKeys * kHeadDim * 2 + warp * TileMemory<kChunk, kVHeadDim>::kBytes};
+  const ChunkMemory to{
+      sK + warp * TileMemory<kChunk, kHeadDim>::kBytes,
+      sK + kWideKeys * kHeadDim * 2 + warp * TileMemory<kChunk, kVHeadDim>::kBytes};
   if (!copier.is_whole(mine, kChunk)) {
     copier.copy(to, mine, page);
   } else if (copier.contiguous()) {
