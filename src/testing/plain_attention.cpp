@@ -15,6 +15,8 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kFloatUnit = 0x1p-24f;
 constexpr float kLeastUnit = 1e-30f;       // where everything is zero
 constexpr float kLeastNormal = 0x1p-126f;  // of f32
+constexpr float kLeastNormalF16 = 0x1p-14f;
+constexpr float kHalfStepF16 = 0x1p-25f;  // of what lies below it
 
 float unit_roundoff(ElementType type) {
   switch (type) {
@@ -91,6 +93,7 @@ class PlainRow {
     if (!std::isinf(sink)) max_score_ = std::max(max_score_, std::fabs(sink));
 
     std::vector<float> magnitude(dim, 0.0f);
+    std::vector<float> below_f16(dim, 0.0f);  // Σ |v| of weights below its normal range
     float sum = 0;
     for (std::size_t j = 0; j < scores_.size(); ++j) {
       if (scores_[j] == kMinusInfinity) continue;
@@ -102,6 +105,8 @@ class PlainRow {
         out[d] += weight * v[d];
         magnitude[d] += p * std::fabs(v[d]);
       }
+      if (spec_.v_type != ElementType::kFloat16 || p >= kLeastNormalF16) continue;
+      for (std::size_t d = 0; d < dim; ++d) below_f16[d] += std::fabs(v[d]);
     }
     const float top = std::max(max, sink);
     const float factor = std::exp(max - top);
@@ -115,6 +120,7 @@ class PlainRow {
       out_unit[d] = output_unit(out[d]) + relative * magnitude[d] * factor / sum + kLeastUnit;
       // Below the normal range a weight has fewer bits, or none where it is flushed to 0.
       out_unit[d] += kLeastNormal * magnitude[d] / sum;
+      out_unit[d] += kHalfStepF16 * below_f16[d] * factor / sum;
       out[d] = rounded(out[d], spec_.out_type);
     }
   }

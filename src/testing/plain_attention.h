@@ -27,7 +27,8 @@ struct Result {
 /// sum of exponentials that are good to 2 ulp, as those of math libraries and GPUs are.
 /// Below the normal range of f16, u(out)·|out| is 2^-25. A weight that a sink pushes below
 /// 2^-126, the normal range of f32, may be lost: unit(out) grows by 2^-126·Σ p·|v| / Σ p with
-/// p relative to the largest score of a key.
+/// p relative to the largest score of a key. Where V is f16, a weight p below 2^-14 is rounded
+/// to a multiple of 2^-24: unit(out) grows by 2^-25·Σ |v| / Σ p over the keys of such weights.
 struct PlainResult {
   Result result;
   std::vector<float> out_unit;
