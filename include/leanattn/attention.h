@@ -65,6 +65,11 @@ inline constexpr std::size_t kWorkspaceAlignment = 64;
 /// it is work in `stream`. The CPU needs none.
 void initialise(const Plan& plan, std::span<std::byte> workspace, const Stream& stream = {});
 
+/// `initialise` and `run`, for a workspace that may hold anything. Takes less time than both,
+/// one after the other.
+void run_fresh(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+               const Stream& stream = {});
+
 /// Computes attention. `workspace` is of the plan's device, has at least
 /// plan.workspace_bytes bytes, aligned to kWorkspaceAlignment, and must not be shared
 /// by runs at the same time. On a CPU its content does not matter; on a device it was

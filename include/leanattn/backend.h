@@ -74,6 +74,12 @@ class Backend {
   /// Executes a checked call; see `leanattn::run`.
   virtual void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
                    const Stream& stream) const = 0;
+  /// Both; see `leanattn::run_fresh`.
+  virtual void run_fresh(const Plan& plan, const Arguments& arguments,
+                         std::span<std::byte> workspace, const Stream& stream) const {
+    initialise(plan, workspace, stream);
+    run(plan, arguments, workspace, stream);
+  }
 
   /// Memory of the backend's device, aligned to kWorkspaceAlignment, in the order of
   /// `stream`. Throws std::bad_alloc.

@@ -105,8 +105,7 @@ void run_plan(const Plan& plan, Call& call, nb::handle out, nb::handle lse, nb::
   if (!given.is_none()) {
     const auto workspace = bytes_of(call.take_workspace(given), plan.problem.device);
     const nb::gil_scoped_release released;
-    if (fresh) initialise(plan, workspace, stream);
-    run(plan, arguments, workspace, stream);
+    (fresh ? run_fresh : run)(plan, arguments, workspace, stream);
     return;
   }
   const nb::gil_scoped_release released;
@@ -114,8 +113,7 @@ void run_plan(const Plan& plan, Call& call, nb::handle out, nb::handle lse, nb::
   const std::unique_ptr<std::byte, decltype(release)> memory(
       plan.backend->allocate(plan.workspace_bytes, stream), release);
   const std::span<std::byte> workspace(memory.get(), plan.workspace_bytes);
-  initialise(plan, workspace, stream);
-  run(plan, arguments, workspace, stream);
+  run_fresh(plan, arguments, workspace, stream);
 }
 
 void initialise_workspace(const Plan& plan, nb::handle workspace, nb::handle stream) {

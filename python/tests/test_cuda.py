@@ -126,6 +126,7 @@ def test_a_graph_of_a_planned_run_is_its_kernels_alone(batch, tmp_path):
     graph.debug_dump(str(file))
     text = file.read_text()
     assert "MEMSET" not in text and "MEMCPY" not in text and text.count("KERNEL") >= 1
+    assert "clear" not in text  # the kernel that makes counters 0
 
 
 def test_workspaces_of_the_caller(batch):

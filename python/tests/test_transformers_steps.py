@@ -104,7 +104,8 @@ def test_with_a_mask_of_padding(name, device):
 
 @torch.no_grad()
 @needs_cuda
-@pytest.mark.parametrize("name", ["gemma2", "llama"])  # experts are chosen on the host
+# Transformers' caches of windows wait for the device, as its experts do.
+@pytest.mark.parametrize("name", ["llama"])
 def test_captured(name):
     steps = Steps(name, "cuda")
     side = torch.cuda.Stream()
@@ -121,7 +122,7 @@ def test_captured(name):
 
 @torch.no_grad()
 @needs_cuda
-@pytest.mark.parametrize("name", ["gemma2", "llama"])
+@pytest.mark.parametrize("name", ["llama"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_no_step_waits(name, padded):
     steps = Steps(name, "cuda")

@@ -152,6 +152,16 @@ void check_stream(const Plan& plan, const Stream& stream) {
         " queues no work; it must be left out, because it would be ignored");
 }
 
+void check_run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+               const Stream& stream) {
+  check_workspace(plan, workspace);
+  check_stream(plan, stream);
+  check_arguments(plan.problem, arguments);
+  if (plan.checked && plan.problem.device.kind == Device::Kind::kDevice) {
+    core::check_index_values_of_device(plan, arguments, stream);
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(PartitionChoice choice) {
@@ -250,13 +260,14 @@ void initialise(const Plan& plan, std::span<std::byte> workspace, const Stream& 
 
 void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
          const Stream& stream) {
-  check_workspace(plan, workspace);
-  check_stream(plan, stream);
-  check_arguments(plan.problem, arguments);
-  if (plan.checked && plan.problem.device.kind == Device::Kind::kDevice) {
-    core::check_index_values_of_device(plan, arguments, stream);
-  }
+  check_run(plan, arguments, workspace, stream);
   plan.backend->run(plan, arguments, workspace, stream);
+}
+
+void run_fresh(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+               const Stream& stream) {
+  check_run(plan, arguments, workspace, stream);
+  plan.backend->run_fresh(plan, arguments, workspace, stream);
 }
 
 void begin(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace) {
@@ -280,8 +291,7 @@ void decode(const Arguments& arguments, const ScoreRules& rules, const PlanOptio
   const std::unique_ptr<std::byte, decltype(release)> memory(
       made.backend->allocate(made.workspace_bytes, stream), release);
   const std::span<std::byte> workspace(memory.get(), made.workspace_bytes);
-  initialise(made, workspace, stream);
-  run(made, arguments, workspace, stream);
+  run_fresh(made, arguments, workspace, stream);
 }
 
 }  // namespace leanattn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "cuda/clear_counters.h"
 #include "cuda/cuda_error.h"
 #include "cuda/launch.h"
 #include "cuda/make_call.h"
@@ -115,16 +116,21 @@ std::int64_t resident_clusters(const CompiledKernel& compiled, std::int64_t size
   return max_clusters(compiled, static_cast<int>(size));
 }
 
-/// Whether a block spends less time on copying and computing than on waiting for memory: not
-/// with short keys, which take more copies for as many bytes, in pages, or with many rows.
-bool quick_blocks(const Problem& problem, const Kernel& kernel) {
-  return problem.head_dim + problem.v_head_dim >= 192 && kernel.tile_m <= 16 &&
-         problem.layout == KvLayout::kContiguous;
+/// Blocks that read a cache about as quickly as all of the device: half of them where they
+/// spend less time on copying and computing than on waiting for memory. Short keys take more
+/// copies for as many bytes, pages more instructions for a copy. Of the smallest caches reading
+/// is not what takes the time.
+std::int64_t enough_blocks(const Problem& problem, const Kernel& kernel) {
+  constexpr double kSmallest = 40e6;
+  if (kernel.tile_m > 16) return 96;
+  const bool long_rows = problem.head_dim + problem.v_head_dim >= 192;
+  const bool quick = long_rows && problem.layout == KvLayout::kContiguous;
+  return quick || kv_bytes(problem) <= kSmallest ? 64 : 96;
 }
 
 ShareCounts share_counts(const Problem& problem, const Kernel& kernel) {
   return {problem.num_kv_heads, std::max<std::int64_t>(num_row_blocks(problem, kernel), 1),
-          kv_bytes(problem), quick_blocks(problem, kernel)};
+          kv_bytes(problem), enough_blocks(problem, kernel)};
 }
 
 /// Blocks of a worker, up to as many as tuning.h says.
@@ -236,12 +242,12 @@ class CudaBackend final : public Backend {
 
   void initialise(const Plan& plan, std::span<std::byte> workspace,
                   const Stream& stream) const override {
+    const std::int64_t count = workspace_of(plan).num_counters;
+    if (count == 0) return;
     const CurrentDevice current(plan.problem.device.index);
-    const auto bytes = static_cast<std::size_t>(workspace_of(plan).num_counters) * 4;
-    if (bytes == 0) return;
-    check_cuda(
-        cudaMemsetAsync(workspace.data(), 0, bytes, static_cast<cudaStream_t>(stream.handle)),
-        "cudaMemsetAsync");
+    check_cuda(clear_counters(reinterpret_cast<std::uint32_t*>(workspace.data()), count,
+                              static_cast<cudaStream_t>(stream.handle)),
+               "clearing the workspace's counters");
   }
 
   void run(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
@@ -250,6 +256,15 @@ class CudaBackend final : public Backend {
     const Problem& problem = plan.problem;
     const CompiledKernel* kernel = find_kernel(problem, plan.kernel.tile_m);
     launch(plan, make_call(plan, arguments, workspace, stream), *kernel, stream);
+  }
+
+  /// The call starts beside the clearing of the counters, which nothing of the caller's is
+  /// written by and which comes after all that is.
+  void run_fresh(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
+                 const Stream& stream) const override {
+    initialise(plan, workspace, stream);
+    const bool clears = workspace_of(plan).num_counters > 0;
+    run(plan, arguments, workspace, clears ? Stream{stream.handle, Overlap::kCache} : stream);
   }
 
   [[nodiscard]] std::byte* allocate(std::size_t bytes, const Stream& stream) const override {

@@ -222,11 +222,11 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kLanes) {
     lay_out_line(call, kTileM, memory.line());
   }
-  // The block's and the cluster's barriers are ready, once these are waited for.
-  const auto meet = [&] {
-    sync_warps(Memory::kParts, Memory::kThreads / kLanes);  // of all warps, from several places
-    if (share.size > 1) cluster_arrive();
-  };
+  // Loads the lengths, for the warps without a tile; the barriers are set up meanwhile.
+  Cursor cursor(call, kTileM, memory.line(), place);
+  if (warp < Memory::kWarps) memory.init_barriers(warp, share.size);
+  __syncthreads();
+  if (share.size > 1) cluster_arrive();
 
   // Registers go by warpgroups: those with the tiles get what the others can spare.
   if (warp < Memory::kWarps) {
@@ -234,9 +234,7 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
     if (call.timeline != nullptr && threadIdx.x == 0) {
       call.timeline[2 * blockIdx.x] = nanoseconds();
     }
-    memory.init_barriers(warp, share.size);
-    meet();
-    if (share.size > 1) cluster_wait();
+    if (share.size > 1) cluster_wait();  // all have begun, and their barriers are ready
     consume<Element, kHeadDim, kVHeadDim, kRowTiles>(call, memory, warp, share);
     if (call.timeline != nullptr && threadIdx.x == 0) {
       call.timeline[2 * blockIdx.x + 1] = nanoseconds();
@@ -245,14 +243,11 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   }
   if constexpr (Memory::kGroups == 2) fewer_registers<kOtherRegisters>();
   const int role = warp - Memory::kWarps;
-  Cursor cursor(call, kTileM, memory.line(), place);
   if (role < Memory::kCopyWarps) {
     KeyCopier<kHeadDim, kVHeadDim, Reuse::kOnce> copier(call);
-    meet();
     cursor.start();
     bring_keys(call, memory, cursor, copier, share, role);
   } else {
-    meet();
     cursor.start();
     const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
     wait_for_call_ahead();

@@ -3,18 +3,11 @@
 namespace leanattn::cuda {
 namespace {
 
-/// Whether so many blocks read a cache about as quickly as all of the device. For the smallest
-/// caches other things take longer than reading.
-bool suffice(const ShareCounts& counts, std::int64_t blocks) {
-  constexpr double kSmallest = 40e6;
-  return blocks >= (counts.quick_blocks || counts.kv_bytes <= kSmallest ? 64 : 96);
-}
-
 /// Whether a cluster of `size` for every output tile is enough: nothing is left to merge
 /// through the workspace then.
 bool whole_tiles_suffice(const ShareCounts& counts, std::int64_t size) {
   constexpr double kMostForPairs = 160e6;
-  return suffice(counts, counts.output_tiles() * size) &&
+  return counts.output_tiles() * size >= counts.enough_blocks &&
          (size > 2 || counts.kv_bytes <= kMostForPairs);
 }
 
@@ -62,7 +55,8 @@ std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Re
   const std::int64_t tiles = counts.output_tiles();
   if (most > 2) {
     const std::int64_t clusters = resident(most);
-    if (tiles <= clusters && suffice(counts, clusters / tiles * tiles * most)) return most;
+    const bool fits = tiles <= clusters;
+    if (fits && clusters / tiles * tiles * most >= counts.enough_blocks) return most;
   }
   if (most < 2) return 1;
   const std::int64_t pairs = resident(2);

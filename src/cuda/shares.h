@@ -10,10 +10,10 @@ namespace leanattn::cuda {
 
 /// What of a call matters.
 struct ShareCounts {
-  std::int64_t heads = 1;       // KV heads
-  std::int64_t row_blocks = 1;  // of all sequences, at least 1
-  double kv_bytes = 0;          // that the call reads at its maxima
-  bool quick_blocks = true;     // half of the blocks read about as quickly as all
+  std::int64_t heads = 1;           // KV heads
+  std::int64_t row_blocks = 1;      // of all sequences, at least 1
+  double kv_bytes = 0;              // that the call reads at its maxima
+  std::int64_t enough_blocks = 64;  // that read about as quickly as all of the device
 
   [[nodiscard]] std::int64_t output_tiles() const { return heads * row_blocks; }
 };

@@ -19,11 +19,16 @@ Workspace workspace_of(const Plan& plan) {
   workspace.num_slices = rows / 8 * num_slices_of(1, static_cast<int>(problem.v_head_dim)) +
                          ceil_div(rows % 8 * quads, 32);
   const std::int64_t tiles = num_row_blocks(problem, plan.kernel) * problem.num_kv_heads;
-  const bool counts = plan.batch_invariant || plan.partition.kind == PartitionKind::kStreamK;
+  const Partition& partition = plan.partition;
+  // A head of one row block that one worker has is merged with nobody.
+  const bool merges = partition.order != Order::kHeadSynchronous ||
+                      num_row_blocks(problem, plan.kernel) != 1 ||
+                      partition.num_workers != problem.num_kv_heads;
+  const bool counts = plan.batch_invariant || (partition.kind == PartitionKind::kStreamK && merges);
   workspace.num_counters =
       counts ? workspace.num_slices * (plan.batch_invariant ? tiles : plan.partition.num_workers)
              : 0;
-  std::int64_t slots = num_partials(plan);
+  std::int64_t slots = merges ? num_partials(plan) : 0;
   if (plan.batch_invariant) {
     const std::int64_t per_tile = ceil_div(problem.max_kv_len, plan.tile_n);
     slots = per_tile < 2 ? 0 : per_tile * tiles;

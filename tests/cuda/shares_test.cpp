@@ -14,8 +14,8 @@ std::int64_t resident(std::int64_t size) {
 }
 
 ShareCounts counts(std::int64_t heads, std::int64_t row_blocks, double megabytes,
-                   bool quick_blocks = true) {
-  return {heads, row_blocks, megabytes * 1e6, quick_blocks};
+                   std::int64_t enough_blocks = 64) {
+  return {heads, row_blocks, megabytes * 1e6, enough_blocks};
 }
 
 struct Dealt {
@@ -35,17 +35,16 @@ TEST(Shares, AFewTilesHaveAClusterEachOrMore) {
   EXPECT_EQ(dealt(counts(1, 4, 67)), (Dealt{8, 12}));
 }
 
-TEST(Shares, BlocksThatAreNotQuickAreAllUsed) {
-  EXPECT_EQ(dealt(counts(8, 1, 4, false)), (Dealt{8, 1}));  // hardly anything to read
-  EXPECT_EQ(dealt(counts(8, 1, 134, false)), (Dealt{2, 8}));
-  EXPECT_EQ(dealt(counts(32, 1, 134, false)), (Dealt{2, 2}));
-  EXPECT_EQ(dealt(counts(1, 1, 134, false)), (Dealt{8, 15}));
+TEST(Shares, MoreBlocksWhereHalfAreNotEnough) {
+  EXPECT_EQ(dealt(counts(8, 1, 134, 96)), (Dealt{2, 8}));
+  EXPECT_EQ(dealt(counts(32, 1, 134, 96)), (Dealt{2, 2}));
+  EXPECT_EQ(dealt(counts(1, 1, 134, 96)), (Dealt{8, 15}));
 }
 
 TEST(Shares, PairsWhereTheyAreEnoughForWholeTiles) {
   EXPECT_EQ(dealt(counts(32, 1, 17)), (Dealt{2, 1}));
   EXPECT_EQ(dealt(counts(8, 4, 134)), (Dealt{2, 4}));
-  EXPECT_EQ(dealt(counts(56, 1, 117, false)), (Dealt{2, 1}));
+  EXPECT_EQ(dealt(counts(56, 1, 117, 96)), (Dealt{2, 1}));
   EXPECT_EQ(dealt(counts(8, 3, 123)).cluster, 1);  // 48 blocks would be too few
 }
 
@@ -53,13 +52,13 @@ TEST(Shares, PairsOfLargeCachesForOneSequenceThatKeepsThemBusy) {
   EXPECT_EQ(dealt(counts(32, 1, 1074), 2), (Dealt{2, 2}));
   EXPECT_EQ(dealt(counts(8, 1, 2147), 2), (Dealt{2, 8}));
   EXPECT_EQ(dealt(counts(8, 8, 4300), 2).cluster, 1);
-  EXPECT_EQ(dealt(counts(24, 1, 403, false), 2).cluster, 1);
+  EXPECT_EQ(dealt(counts(24, 1, 403, 96), 2).cluster, 1);
 }
 
 TEST(Shares, RoundsWhereHeadsDoNotDivideTheBlocks) {
-  EXPECT_EQ(dealt(counts(56, 1, 940, false), 2), (Dealt{1, 7}));  // 392 shares in 3 rounds of 132
-  EXPECT_EQ(dealt(counts(24, 1, 403, false), 2), (Dealt{1, 11}));
-  EXPECT_EQ(dealt(counts(56, 1, 100, false), 1), (Dealt{1, 2}));  // not of small caches
+  EXPECT_EQ(dealt(counts(56, 1, 940, 96), 2), (Dealt{1, 7}));  // 392 shares in 3 rounds of 132
+  EXPECT_EQ(dealt(counts(24, 1, 403, 96), 2), (Dealt{1, 11}));
+  EXPECT_EQ(dealt(counts(56, 1, 100, 96), 1), (Dealt{1, 2}));  // not of small caches
 }
 
 // Whatever the call: no head is without a share, unless there are more heads than places; no
@@ -74,9 +73,15 @@ TEST(Shares, AreWithinTheirBounds) {
           const std::int64_t places = resident(cluster);
           ASSERT_TRUE(cluster == 1 || cluster == 2 || cluster == most);
           ASSERT_LE(heads * shares, 4 * places);
-          if (megabytes < 200) ASSERT_LE(heads * shares, places);
-          if (heads <= places) ASSERT_GE(shares, 1);
-          if (cluster > 1) ASSERT_LE(call.output_tiles(), places);
+          if (megabytes < 200) {
+            ASSERT_LE(heads * shares, places);
+          }
+          if (heads <= places) {
+            ASSERT_GE(shares, 1);
+          }
+          if (cluster > 1) {
+            ASSERT_LE(call.output_tiles(), places);
+          }
         }
       }
     }
