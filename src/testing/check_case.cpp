@@ -95,19 +95,18 @@ std::vector<std::byte> output_bytes(const Case& problem) {
 std::string run_guarded(const Case& problem, const Plan& plan) {
   const DeviceCase on_device(problem, *plan.backend);
   const Workspace workspace(*plan.backend, plan.workspace_bytes);
-  initialise(plan, workspace.bytes());
-  const auto run_once = [&] {
+  const auto run_by = [&](auto runs) {
     on_device.reset_output();
-    run(plan, on_device.arguments(), workspace.bytes());
+    runs(plan, on_device.arguments(), workspace.bytes(), Stream{});
     on_device.fetch_output();
   };
-  run_once();
+  run_by(run_fresh);
   if (plan.backend->device_kind() == Device::Kind::kDevice) {
     const std::string wrong = wrong_around(problem, on_device, workspace);
     if (!wrong.empty()) return wrong;
     // The workspace must have been left as a run needs it.
     const std::vector<std::byte> first = output_bytes(problem);
-    run_once();
+    run_by(run);
     if (output_bytes(problem) != first) return "a second run gave other bits";
   }
   return wrong_around(problem, on_device, workspace);

@@ -65,10 +65,15 @@ void DeviceCall::place_cache(const CallShape& shape) {
       index_table(reinterpret_cast<const std::int32_t*>(page_table_.data()), batch_, width));
 }
 
-void DeviceCall::set_lengths(const std::vector<std::int32_t>& lengths,
-                             const CudaStream& stream) const {
+void DeviceCall::queue_lengths(const std::vector<std::int32_t>& lengths,
+                               const CudaStream& stream) const {
   check_cuda(cudaMemcpyAsync(lengths_.data(), lengths.data(), lengths_.size(),
                              cudaMemcpyHostToDevice, stream.get()));
+}
+
+void DeviceCall::set_lengths(const std::vector<std::int32_t>& lengths,
+                             const CudaStream& stream) const {
+  queue_lengths(lengths, stream);
   stream.wait();
 }
 

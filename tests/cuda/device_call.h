@@ -30,7 +30,9 @@ class DeviceCall {
   [[nodiscard]] const DeviceArray& out() const { return out_; }
   [[nodiscard]] const DeviceArray& lse() const { return lse_; }
 
-  /// Writes the lengths in the order of `stream`.
+  /// Writes the lengths in the order of `stream`; `lengths` must live until that is done.
+  void queue_lengths(const std::vector<std::int32_t>& lengths, const CudaStream& stream) const;
+  /// Likewise, and waits until it is.
   void set_lengths(const std::vector<std::int32_t>& lengths, const CudaStream& stream) const;
   /// Makes all results NaN, in the order of `stream`.
   void poison(const CudaStream& stream) const;

@@ -1,6 +1,7 @@
 // Calls beside and behind each other: two streams with workspaces of their own, and calls
 // of one stream that begin before the one ahead has ended.
 #include "device_call.h"
+#include "spinning_kernel.h"
 #include "test_scale.h"
 
 namespace leanattn::testing {
@@ -37,6 +38,26 @@ TEST_F(Streams, TwoAtOnceWithTheirOwnWorkspaces) {
       }
     }
     for (int i : {0, 1}) ASSERT_EQ(calls[i].results(streams[i]), alone[i]) << "stream " << i;
+  }
+}
+
+// The call starts beside what makes its workspace ready, but not beside what comes before.
+TEST_F(Streams, AFreshWorkspaceBehindWorkThatTheCallReads) {
+  const CudaStream stream;
+  const std::vector<std::int32_t> lengths{8192, 5};
+  const DeviceCall call(shape_of(8192, 1), lengths);
+  const Plan made = stream_k_plan(call);
+  const Workspace workspace(made, stream);
+  const std::vector<std::byte> right = call.run_once(made, workspace, stream);
+  const SpinningKernel busy;  // so that launches queue up
+  for (std::int64_t round = 0; round < scaled(200); ++round) {
+    call.poison(stream);
+    call.set_lengths({0, 0}, stream);
+    check_cuda(
+        cudaMemsetAsync(workspace.bytes().data(), 0xff, workspace.bytes().size(), stream.get()));
+    call.queue_lengths(lengths, stream);
+    run_fresh(made, call.arguments(), workspace.bytes(), stream.view());
+    ASSERT_EQ(call.results(stream), right) << "round " << round;
   }
 }
 
