@@ -3,12 +3,12 @@
 namespace leanattn::cuda {
 namespace {
 
-/// Whether a cluster of `size` for every output tile is enough: nothing is left to merge
-/// through the workspace then.
+/// Whether a worker of `size` blocks for every output tile is enough: nothing is left to merge
+/// through the workspace then. Large caches are worth all blocks.
 bool whole_tiles_suffice(const ShareCounts& counts, std::int64_t size) {
-  constexpr double kMostForPairs = 160e6;
+  constexpr double kSmallCache = 160e6;
   return counts.output_tiles() * size >= counts.enough_blocks &&
-         (size > 2 || counts.kv_bytes <= kMostForPairs);
+         (size > 2 || counts.kv_bytes <= kSmallCache);
 }
 
 /// Whether pairs of blocks pay. Sequences of unequal lengths, of which a plan knows nothing,
@@ -64,8 +64,10 @@ std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Re
 }
 
 std::int64_t shares_of_head(const ShareCounts& counts, std::int64_t cluster, std::int64_t places) {
+  if (counts.output_tiles() <= places && whole_tiles_suffice(counts, cluster)) {
+    return counts.row_blocks;
+  }
   if (cluster == 1) return shares_in_rounds(counts, places);
-  if (whole_tiles_suffice(counts, cluster)) return counts.row_blocks;
   return places / counts.output_tiles() * counts.row_blocks;
 }
 

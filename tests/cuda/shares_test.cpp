@@ -55,6 +55,12 @@ TEST(Shares, PairsOfLargeCachesForOneSequenceThatKeepsThemBusy) {
   EXPECT_EQ(dealt(counts(24, 1, 403, 96), 2).cluster, 1);
 }
 
+TEST(Shares, ABlockForEachTileOfSmallCachesIfThatIsEnough) {
+  EXPECT_EQ(dealt(counts(24, 4, 50, 96)), (Dealt{1, 4}));
+  EXPECT_EQ(dealt(counts(1, 128, 134)), (Dealt{1, 128}));
+  EXPECT_EQ(dealt(counts(24, 4, 201, 96)).shares, 11);  // in rounds
+}
+
 TEST(Shares, RoundsWhereHeadsDoNotDivideTheBlocks) {
   EXPECT_EQ(dealt(counts(56, 1, 940, 96), 2), (Dealt{1, 7}));  // 392 shares in 3 rounds of 132
   EXPECT_EQ(dealt(counts(24, 1, 403, 96), 2), (Dealt{1, 11}));
