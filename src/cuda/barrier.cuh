@@ -111,45 +111,6 @@ __device__ inline void cluster_wait() {
 #endif
 }
 
-/// Stores into the shared memory of another block of the cluster, which arrive at a barrier
-/// there by themselves: who waits for it sees them.
-class ClusterStore {
- public:
-  /// `memory` and `barrier` are this block's; meant are those of block `rank`.
-  __device__ ClusterStore(const float* memory, Barrier barrier, int rank)
-      : to_(there(shared_address(memory), rank)), barrier_(there(barrier.address(), rank)) {}
-
-  __device__ void store(int offset, const float4& value) const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-        "[%5];" ::"r"(to_ + 4 * offset),
-        "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier_)
-        : "memory");
-#endif
-  }
-  __device__ void store(int offset, const float2& value) const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
-            to_ + 4 * offset),
-        "f"(value.x), "f"(value.y), "r"(barrier_)
-        : "memory");
-#endif
-  }
-
- private:
-  [[nodiscard]] static __device__ unsigned there(unsigned address, int rank) {
-    unsigned mapped = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
-#endif
-    return mapped;
-  }
-  unsigned to_;
-  unsigned barrier_;
-};
-
 /// A place in a ring of kSize, and the parity of its current round.
 template <int kSize>
 struct RingPlace {

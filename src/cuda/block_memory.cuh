@@ -2,9 +2,8 @@
 // the barriers that guard both, and how the blocks of a cluster divide the stages.
 #pragma once
 
-#include "cuda/barrier.cuh"
+#include "cuda/cluster_inbox.cuh"
 #include "cuda/lean_tile.cuh"
-#include "cuda/merge.cuh"
 
 namespace leanattn::cuda {
 

@@ -1,14 +1,12 @@
-// How the states of an output tile come together: the warps of a block in shared
-// memory, the blocks of a cluster in distributed shared memory, and the workers that
-// share the tile through the workspace, where the last to arrive merges. The algebra is
-// softmax_state.h.
+// How the states of an output tile come together: the warps of a block in shared memory,
+// and the workers that share the tile through the workspace, where the last to arrive
+// merges; the blocks of a cluster are cluster_inbox.cuh's. The algebra is softmax_state.h.
 //
 // Everything is done position by position (4 elements of a row): a thread takes one
 // position from all partners, so all threads merge at once, and a warp's 32 positions,
 // a slice, are published, counted and merged without waiting for other warps.
 #pragma once
 
-#include "cuda/barrier.cuh"
 #include "cuda/output.cuh"
 
 namespace leanattn::cuda {
@@ -231,48 +229,6 @@ struct MergeMemory {
     return merge_few_positions<kWarps>(kWarps, [&](int i) {
       return WarpPlace{states + i * 8 + row, outs + i * kWarpFloats + row * kRowFloats + dim};
     });
-  }
-};
-
-/// Where the blocks of a cluster leave slices for the one that merges them: slice s for
-/// block s % size, in its shared memory.
-struct ClusterInbox {
-  float* memory;    // of this block: [ceil(slices / size)][size][kSliceFloats]
-  Barrier arrived;  // that the slices for this block have
-  int rank;         // this block
-  int size;         // of the cluster
-
-  [[nodiscard]] static constexpr int floats(int slices) {
-    return (slices + kMostClusterBlocks - 1) / kMostClusterBlocks * kMostClusterBlocks *
-           kSliceFloats;
-  }
-
-  /// Sends this block's share of a slice to the block that merges it.
-  __device__ void send(int slice, const Position& position) const {
-    const int nth = slice / size;
-    const ClusterStore to(memory + (nth * size + rank) * kSliceFloats, arrived, slice - nth * size);
-    to.store(4 * lane_id(), position.out);
-    to.store(4 * kLanes + 2 * lane_id(), float2{position.state.max, position.state.sum});
-  }
-  /// Announces what this block is to be sent: all shares of `count` slices. By one thread.
-  __device__ void expect(int count) const {
-    arrived.arrive_expecting(count * size * kSliceFloats * static_cast<int>(sizeof(float)));
-  }
-  /// One block's share of a slice.
-  struct Received {
-    const float* at;
-    [[nodiscard]] __device__ float4 out() const {
-      return reinterpret_cast<const float4*>(at)[lane_id()];
-    }
-    [[nodiscard]] __device__ SoftmaxState state() const {
-      const float2 state = reinterpret_cast<const float2*>(at + 4 * kLanes)[lane_id()];
-      return {state.x, state.y};
-    }
-  };
-  /// This block's n-th slice, once all has arrived.
-  [[nodiscard]] __device__ Position merged(int nth) const {
-    return merge_few_positions<kMostClusterBlocks>(
-        size, [&](int i) { return Received{memory + (nth * size + i) * kSliceFloats}; });
   }
 };
 
