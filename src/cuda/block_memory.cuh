@@ -2,6 +2,7 @@
 // the barriers that guard both, and how the blocks of a cluster divide the stages.
 #pragma once
 
+#include "cuda/block_layout.h"
 #include "cuda/cluster_inbox.cuh"
 #include "cuda/lean_tile.cuh"
 
@@ -14,45 +15,56 @@ struct alignas(16) SegmentNote {
   bool end = false;  // nothing follows: the other fields mean nothing
 };
 
-/// Shared memory of a block.
-template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
+/// Shared memory of a block, of at most kKilobytes.
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, int kKilobytes>
 class BlockMemory {
  public:
   using KMemory = TileMemory<kChunk, kHeadDim>;
   using VMemory = TileMemory<kChunk, kVHeadDim>;
-  /// Warps with a tile. Four share a stage, 16 keys each. Two groups of four take turns, or
-  /// each takes half of the rows, so that O stays in registers.
-  static constexpr int kStageWarps = 4;
-  static constexpr int kGroups = kHeadDim + kVHeadDim <= 320 ? 2 : 1;
-  static constexpr int kWarps = kGroups * kStageWarps;
-  static constexpr int kParts = kGroups == 2 && kRowTiles == 4 ? 2 : 1;  // of the rows
-  static constexpr int kTurns = kGroups / kParts;
-  static constexpr int kTeamWarps = kWarps / kParts;  // that have the same rows
-  static constexpr int kTileRowTiles = kRowTiles / kParts;
-  using Queries = QueryTile<Element, kHeadDim, kTileRowTiles>;
-  static constexpr int kCopyWarps = 3;                                 // that bring keys and values
-  static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;  // whole warpgroups
+  static constexpr int kStageWarps = 4;  // with a tile that share a stage, 16 keys each
   static constexpr int kKeys = kStageWarps * kChunk;
+  static constexpr int kCopyWarps = 3;  // that bring keys and values
   static constexpr int kNotes = 2;
-  /// What the blocks of a cluster leave for this one.
+  /// Clusters are where there is room for what their blocks leave for each other.
+  static constexpr bool kClusters = kKilobytes >= 227;
   static constexpr int kInboxFloats = ClusterInbox::floats(num_slices_of(kRowTiles, kVHeadDim));
 
  private:
   static constexpr int kKBytes = kStageWarps * KMemory::kBytes;
   static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
+  static constexpr int kInboxesBytes = kClusters ? 2 * kInboxFloats * 4 : 0;
   static constexpr int kNoteBytes = static_cast<int>(sizeof(SegmentNote));
   static constexpr int kMostBarriers = 32;
+  static constexpr int kQueriesBytes = TileMemory<8 * kRowTiles, kHeadDim>::kBytes;
+  static constexpr int kFourWarpsMerge = MergeMemory<kVHeadDim, kStageWarps>::kBytes;
+  static constexpr int kRoom = kKilobytes * 1024 - kNotes * kQueriesBytes - kInboxesBytes -
+                               kNotes * kNoteBytes - kMostBarriers * Barrier::kBytes -
+                               static_cast<int>(sizeof(Line));  // for stages and merging
+
+ public:
+  /// Two groups of four warps, as far as registers and memory suffice. They take turns over the
+  /// stages, or each takes half of the rows, so that O stays in registers.
+  static constexpr int kGroups =
+      kHeadDim + kVHeadDim <= 320 && kRoom - 2 * kFourWarpsMerge >= 2 * kStageBytes ? 2 : 1;
+  static constexpr int kWarps = kGroups * kStageWarps;
+  static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;    // whole warpgroups
+  static constexpr int kParts = kGroups == 2 && kRowTiles == 4 ? 2 : 1;  // of the rows
+  static constexpr int kTurns = kGroups / kParts;
+  static constexpr int kTeamWarps = kWarps / kParts;  // that have the same rows
+  static constexpr int kTileRowTiles = kRowTiles / kParts;
+  using Queries = QueryTile<Element, kHeadDim, kTileRowTiles>;
+
+ private:
   static constexpr int kQueryBytes = Queries::Memory::kBytes;  // of a part
   static constexpr int kMergeBytes = MergeMemory<kVHeadDim, kTeamWarps>::kBytes;
-  static constexpr int kRestBytes =
-      kNotes * kParts * kQueryBytes + kParts * kMergeBytes + 2 * kInboxFloats * 4 +
-      kNotes * kNoteBytes + kMostBarriers * Barrier::kBytes + static_cast<int>(sizeof(Line));
-  static constexpr int kMostStages = (227 * 1024 - kRestBytes) / kStageBytes;
+  static constexpr int kMostStages = (kRoom - kParts * kMergeBytes) / kStageBytes;
 
  public:
   static constexpr int kStages = kMostStages < 12 ? kMostStages : 12;
-  static_assert(kStages >= 2);
-  static constexpr int kBytes = kStages * kStageBytes + kRestBytes;
+  /// Whether there is room for a ring; else no kernel has this memory.
+  static constexpr bool kFits = kStages >= 2;
+  static constexpr int kBytes =
+      kKilobytes * 1024 - kRoom + kParts * kMergeBytes + kStages * kStageBytes;
 
   __device__ explicit BlockMemory(std::byte* memory)
       : memory_(memory), base_(shared_address(memory)) {
@@ -124,7 +136,7 @@ class BlockMemory {
   static constexpr int kQueriesAt = kStages * kStageBytes;
   static constexpr int kMergeAt = kQueriesAt + kNotes * kParts * kQueryBytes;
   static constexpr int kInboxesAt = kMergeAt + kParts * kMergeBytes;
-  static constexpr int kNotesAt = kInboxesAt + 2 * kInboxFloats * 4;
+  static constexpr int kNotesAt = kInboxesAt + kInboxesBytes;
   static constexpr int kBarriersAt = kNotesAt + kNotes * kNoteBytes;
   static_assert(kBarriers <= kMostBarriers);
   static constexpr int kLineAt = kBarriersAt + kMostBarriers * Barrier::kBytes;

@@ -136,7 +136,7 @@ ShareCounts share_counts(const Problem& problem, const Kernel& kernel) {
 /// Blocks of a worker, up to as many as tuning.h says.
 std::int64_t cluster_for(const Problem& problem, const CompiledKernel& compiled,
                          const Kernel& kernel, std::int64_t most) {
-  if (compiled.is_wide() || compute_capability(problem.device.index) < 90) return 1;
+  if (!block_layout(compiled).clusters) return 1;
   return cluster_size(share_counts(problem, kernel), most,
                       [&](std::int64_t size) { return resident_clusters(compiled, size); });
 }
@@ -177,7 +177,7 @@ class CudaBackend final : public Backend {
     kernel.tile_m = compiled.tile_m();
     kernel.tile_n = shape.tile_n;
     kernel.tile_n_invariant = kTileNInvariant;
-    kernel.threads = compiled.threads;
+    kernel.threads = block_layout(compiled).threads;
     kernel.num_workers =
         std::int64_t{attribute(cudaDevAttrMultiProcessorCount, problem.device.index)} *
         (compiled.is_wide() ? resident : std::min(shape.blocks_per_sm, resident));

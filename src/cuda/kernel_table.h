@@ -2,10 +2,12 @@
 // row tiles. What is not here, the backend refuses with a sentence.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 
+#include "cuda/block_layout.h"
 #include "leanattn/tensor.h"
 
 namespace leanattn {
@@ -29,9 +31,8 @@ struct CompiledKernel {
   int row_tiles = 1;  // groups of 8 packed query rows of an output tile
   Scores scores = Scores::kAny;
   const void* kernel = nullptr;
-  int threads = 0;  // of a block
-  int shared_bytes = 0;
-  const void* combine = nullptr;  // the second launch of fixed_split
+  std::array<BlockLayout, kBlockKilobytes.size()> layouts;  // as kBlockKilobytes
+  const void* combine = nullptr;                            // the second launch of fixed_split
 
   [[nodiscard]] int tile_m() const { return 8 * row_tiles; }
   /// Warps have rows of their own (wide_kernel.cuh), and blocks no clusters.

@@ -10,24 +10,35 @@
 namespace leanattn::cuda {
 namespace {
 
-/// A kernel may use more than 48 KB of shared memory only where it was told so, once on
-/// every device.
-void allow_shared_memory(const CompiledKernel& kernel) {
-  constexpr std::size_t kMostDevices = 64;
-  static std::vector<std::array<std::atomic<bool>, kMostDevices>> allowed(
-      compiled_kernels().size());
+/// Which layout the code has that runs `kernel` on the current device; −1: there is no code.
+int layout_compiled(const CompiledKernel& kernel) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel.kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    static_cast<void>(cudaGetLastError());
+    return -1;
+  }
+  check_cuda(status, "cudaFuncGetAttributes");
+  return block_layout_of(attributes.ptxVersion);
+}
+
+/// Looks up the layout, and lets the kernel have its shared memory: more than 48 KB it may use
+/// only where it was told so.
+const BlockLayout* prepared_layout(const CompiledKernel& kernel) {
+  static constexpr BlockLayout kNone;
+  const int index = layout_compiled(kernel);
+  const BlockLayout& layout = index < 0 ? kNone : kernel.layouts[static_cast<std::size_t>(index)];
+  if (layout.threads == 0) return &kNone;
   int device = 0;
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  const auto row = static_cast<std::size_t>(&kernel - compiled_kernels().data());
-  const auto column = static_cast<std::size_t>(device);
-  if (column < kMostDevices && allowed[row][column].load(std::memory_order_relaxed)) return;
   int most = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute");
+  if (layout.shared_bytes > most) return &kNone;
   check_cuda(cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  std::min(most, kernel.shared_bytes)),
+                                  layout.shared_bytes),
              "cudaFuncSetAttribute");
-  if (column < kMostDevices) allowed[row][column].store(true, std::memory_order_relaxed);
+  return &layout;
 }
 
 /// How a kernel is launched.
@@ -64,6 +75,23 @@ void launch_kernel(const void* kernel, const Shape& shape, const Call& call, con
 
 }  // namespace
 
+const BlockLayout& block_layout(const CompiledKernel& kernel) {
+  constexpr std::size_t kMostDevices = 64;
+  static std::vector<std::array<std::atomic<const BlockLayout*>, kMostDevices>> known(
+      compiled_kernels().size());
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  const auto row = static_cast<std::size_t>(&kernel - compiled_kernels().data());
+  const auto column = static_cast<std::size_t>(device);
+  if (column >= kMostDevices) return *prepared_layout(kernel);
+  const BlockLayout* layout = known[row][column].load(std::memory_order_acquire);
+  if (layout == nullptr) {
+    layout = prepared_layout(kernel);
+    known[row][column].store(layout, std::memory_order_release);
+  }
+  return *layout;
+}
+
 std::int64_t num_places(const Plan& plan) {
   const Partition& partition = plan.partition;
   const bool in_turn = partition.kind == PartitionKind::kStreamK && plan.kernel.cluster == 1;
@@ -73,10 +101,10 @@ std::int64_t num_places(const Plan& plan) {
 void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
             const Stream& stream) {
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row
-  allow_shared_memory(kernel);
+  const BlockLayout& layout = block_layout(kernel);
   const std::int64_t cluster = plan.kernel.cluster;
   launch_kernel(kernel.kernel,
-                {call.num_places * cluster, kernel.threads, kernel.shared_bytes, cluster}, call,
+                {call.num_places * cluster, layout.threads, layout.shared_bytes, cluster}, call,
                 stream);
   const bool combines = plan.partition.kind == PartitionKind::kFixedSplit &&
                         plan.partition.num_splits > 1 && !plan.batch_invariant;
@@ -86,11 +114,12 @@ void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
 }
 
 int max_clusters(const CompiledKernel& kernel, int size) {
-  allow_shared_memory(kernel);
+  const BlockLayout& layout = block_layout(kernel);
+  if (!layout.clusters) return 0;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(size), 1, 1);
-  config.blockDim = dim3(static_cast<unsigned>(kernel.threads), 1, 1);
-  config.dynamicSmemBytes = static_cast<std::size_t>(kernel.shared_bytes);
+  config.blockDim = dim3(static_cast<unsigned>(layout.threads), 1, 1);
+  config.dynamicSmemBytes = static_cast<std::size_t>(layout.shared_bytes);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = static_cast<unsigned>(size);
@@ -115,10 +144,11 @@ int compute_capability(int device) {
 }
 
 int resident_blocks(const CompiledKernel& kernel) {
-  allow_shared_memory(kernel);
+  const BlockLayout& layout = block_layout(kernel);
+  if (layout.threads == 0) return 0;
   int blocks = 0;
   const cudaError_t status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, kernel.kernel, kernel.threads, static_cast<std::size_t>(kernel.shared_bytes));
+      &blocks, kernel.kernel, layout.threads, static_cast<std::size_t>(layout.shared_bytes));
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
   return status == cudaSuccess ? blocks : 0;
 }

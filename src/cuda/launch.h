@@ -14,6 +14,9 @@ namespace leanattn::cuda {
 /// Launches `call` of `plan`: one kernel, or for fixed_split two. Throws CudaError.
 void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel, const Stream& stream);
 
+/// The layout of `kernel`'s blocks on the current device, which is then ready for launches of it.
+[[nodiscard]] const BlockLayout& block_layout(const CompiledKernel& kernel);
+
 /// Thread blocks of `kernel` that an SM of the current device holds; 0 if its shared memory
 /// does not suffice for one, or the kernel was not compiled for it.
 [[nodiscard]] int resident_blocks(const CompiledKernel& kernel);

@@ -202,16 +202,20 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
   }
 }
 
+/// The memory of a block on what is being compiled for.
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
-__global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
-    lean_tile_kernel(const __grid_constant__ Call call) {
-  using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
+using BlockMemoryHere =
+    BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[kBlockLayout]>;
+
+/// The kernel's block. `bytes` is its dynamic shared memory.
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
+__device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
+  using Memory = BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>;
   constexpr int kTileM = 8 * kRowTiles;
   // Of a lane: what 3 warpgroups have at 168 each, dealt by what O takes.
   constexpr int kOElements = Memory::kTileRowTiles * kVHeadDim;
   constexpr int kTileRegisters = kOElements <= 128 ? 184 : kOElements <= 256 ? 192 : 200;
   constexpr int kOtherRegisters = 3 * 168 - 2 * kTileRegisters;
-  extern __shared__ __align__(1024) std::byte bytes[];
   const Memory memory(bytes);
   const int warp = warp_id();
   ClusterShare share;
@@ -258,14 +262,30 @@ __global__ void __launch_bounds__(BlockMemory<Element, kHeadDim, kVHeadDim, kRow
   if (share.size > 1) cluster_wait();
 }
 
+/// Empty where a block has too little shared memory for it: never launched there.
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
+__global__ void __launch_bounds__(
+    BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
+    lean_tile_kernel(const __grid_constant__ Call call) {
+  extern __shared__ __align__(1024) std::byte bytes[];
+  if constexpr (BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kFits) {
+    run_block<Element, kHeadDim, kVHeadDim, kRowTiles>(call, bytes);
+  }
+}
+
 template <class Element>
 inline constexpr ElementType kElementType = ElementType::kFloat16;
 template <>
 inline constexpr ElementType kElementType<cutlass::bfloat16_t> = ElementType::kBFloat16;
 
+template <class Memory>
+[[nodiscard]] BlockLayout layout_of() {
+  if (!Memory::kFits) return {};
+  return {Memory::kThreads, Memory::kBytes, Memory::kClusters};
+}
+
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
 [[nodiscard]] CompiledKernel compiled_kernel() {
-  using Memory = BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles>;
   CompiledKernel row;
   row.type = kElementType<Element>;
   row.head_dim = kHeadDim;
@@ -273,8 +293,10 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
   row.row_tiles = kRowTiles;
   row.kernel =
       reinterpret_cast<const void*>(&lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
-  row.threads = Memory::kThreads;
-  row.shared_bytes = Memory::kBytes;
+  row.layouts = {
+      layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[0]>>(),
+      layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[1]>>(),
+      layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[2]>>()};
   row.combine = reinterpret_cast<const void*>(&combine_kernel<Element, kVHeadDim, kRowTiles>);
   return row;
 }
@@ -287,7 +309,6 @@ template <class Element, int kHeadDim, int kVHeadDim, Scores kScores>
   constexpr int kGroups = kHeadDim <= 128 && kVHeadDim <= 128 && !kRuled ? 2 : 1;
   constexpr int kWarps = 8 / kGroups;
   using Block = WideBlock<Element, kHeadDim, kVHeadDim, kGroups, kWarps, kRuled>;
-  static_assert(Block::kBytes <= 227 * 1024);  // of a block, on compute capability 9.0
   CompiledKernel row;
   row.type = kElementType<Element>;
   row.head_dim = kHeadDim;
@@ -296,8 +317,10 @@ template <class Element, int kHeadDim, int kVHeadDim, Scores kScores>
   row.scores = kScores;
   row.kernel = reinterpret_cast<const void*>(
       &wide_kernel<Element, kHeadDim, kVHeadDim, kGroups, kWarps, kRuled>);
-  row.threads = Block::kThreads;
-  row.shared_bytes = Block::kBytes;
+  for (std::size_t i = 0; i < row.layouts.size(); ++i) {
+    if (Block::kBytes > kBlockKilobytes[i] * 1024) continue;
+    row.layouts[i] = {Block::kThreads, Block::kBytes, false};
+  }
   row.combine =
       reinterpret_cast<const void*>(&combine_kernel<Element, kVHeadDim, Block::kTileM / 8>);
   return row;
