@@ -100,7 +100,7 @@ def _run(plan: _core.Plan, call: _core.Call, out: Any, lse: Any, workspace: Any)
     elif lse is False:
         lse = None
     fresh = workspace is None and place[1] is not None and allocates(place)
-    if fresh:
+    if fresh and plan.workspace_bytes > 0:
         workspace = empty(place, (plan.workspace_bytes,), "uint8")
     _core.run(plan, call, out, lse, workspace, fresh)
     return out if lse is None else (out, lse)

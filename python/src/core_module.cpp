@@ -109,6 +109,10 @@ void run_plan(const Plan& plan, Call& call, nb::handle out, nb::handle lse, nb::
     return;
   }
   const nb::gil_scoped_release released;
+  if (plan.workspace_bytes == 0) {
+    run_fresh(plan, arguments, {}, stream);
+    return;
+  }
   const auto release = [&](std::byte* memory) { plan.backend->release(memory, stream); };
   const std::unique_ptr<std::byte, decltype(release)> memory(
       plan.backend->allocate(plan.workspace_bytes, stream), release);
