@@ -1,73 +1,23 @@
 // device_timer.h with CUDA: recordings are graphs, times are those of events.
-#include <cuda_runtime_api.h>
-
-#include <type_traits>
 #include <vector>
 
+#include "cuda_handles.h"
 #include "device_timer.h"
-#include "leanattn/error.h"
 
 namespace leanattn::tools {
 namespace {
 
-void check_cuda(cudaError_t status) {
-  check<Error>(status == cudaSuccess, "the device failed: ", cudaGetErrorString(status));
-}
-
-struct Destroy {
-  void operator()(cudaStream_t stream) const { static_cast<void>(cudaStreamDestroy(stream)); }
-  void operator()(cudaEvent_t event) const { static_cast<void>(cudaEventDestroy(event)); }
-  void operator()(cudaGraph_t graph) const { static_cast<void>(cudaGraphDestroy(graph)); }
-  void operator()(cudaGraphExec_t graph) const { static_cast<void>(cudaGraphExecDestroy(graph)); }
-};
-template <class Handle>
-using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
-
-Owner<cudaStream_t> make_stream() {
-  cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return Owner<cudaStream_t>(stream);
-}
-
-Owner<cudaEvent_t> make_event() {
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreate(&event));
-  return Owner<cudaEvent_t>(event);
-}
-
-int attribute(cudaDeviceAttr which) {
-  int device = 0;
-  int value = 0;
-  check_cuda(cudaGetDevice(&device));
-  check_cuda(cudaDeviceGetAttribute(&value, which, device));
-  return value;
-}
-
 class CudaTimer final : public DeviceTimer {
  public:
   [[nodiscard]] int compute_capability() const override {
-    return 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
-           attribute(cudaDevAttrComputeCapabilityMinor);
+    return 10 * device_attribute(cudaDevAttrComputeCapabilityMajor) +
+           device_attribute(cudaDevAttrComputeCapabilityMinor);
   }
 
   [[nodiscard]] Stream stream() const override { return {stream_.get()}; }
 
   std::size_t record(const std::function<void()>& work) override {
-    check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal));
-    cudaGraph_t graph = nullptr;
-    try {
-      work();
-    } catch (...) {
-      static_cast<void>(cudaStreamEndCapture(stream_.get(), &graph));
-      const Owner<cudaGraph_t> unfinished(graph);
-      throw;
-    }
-    check_cuda(cudaStreamEndCapture(stream_.get(), &graph));
-    const Owner<cudaGraph_t> recorded(graph);
-    cudaGraphExec_t executable = nullptr;
-    check_cuda(cudaGraphInstantiate(&executable, graph, 0));
-    recordings_.emplace_back(executable);
-    check_cuda(cudaGraphUpload(executable, stream_.get()));
+    recordings_.push_back(capture(stream_.get(), work));
     return recordings_.size() - 1;
   }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "case.h"
-#include "cuda_handles.h"
+#include "handles.h"
 
 namespace leanattn::bench {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "cuda_handles.h"
+#include "handles.h"
 #include "leanattn/visibility.h"
 #include "plain_attention.h"
 

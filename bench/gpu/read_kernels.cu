@@ -2,7 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "cuda_handles.h"
+#include "handles.h"
 #include "read_kernels.h"
 
 namespace leanattn::bench {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cuda_handles.h"
+#include "handles.h"
 #include "machine_facts.h"
 #include "report.h"
 

@@ -1,7 +1,7 @@
 // See timing.h.
 #include "timing.h"
 
-#include "cuda_handles.h"
+#include "handles.h"
 
 namespace leanattn::bench {
 

@@ -3,7 +3,7 @@
 
 #include "leanattn/error.h"
 
-namespace leanattn::bench {
+namespace leanattn::tools {
 
 void check_cuda(cudaError_t status, const char* file, int line) {
   if (status == cudaSuccess) return;
@@ -61,4 +61,4 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-}  // namespace leanattn::bench
+}  // namespace leanattn::tools

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-namespace leanattn::bench {
+namespace leanattn::tools {
 
 /// A call of the CUDA runtime that failed. Most leave the device unusable.
 struct CudaError : std::runtime_error {
@@ -73,4 +73,4 @@ using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyHandle>;
 
 [[nodiscard]] int device_attribute(cudaDeviceAttr attribute);
 
-}  // namespace leanattn::bench
+}  // namespace leanattn::tools
