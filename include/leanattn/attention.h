@@ -33,6 +33,8 @@ struct PlanOptions {
   bool batch_invariant =
       false;             // a row's bits depend on its own query, keys, values and length only
   bool checked = false;  // device memory: a run reads lengths and page ids back and checks them
+
+  friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 
 /// What a problem needs, decided once. Plain data; valid as long as the process.

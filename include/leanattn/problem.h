@@ -21,6 +21,8 @@ struct ScoreRules {
   std::optional<float> scale;  // default 1/√head_dim
   float softcap = 0.0f;        // 0: none
   Window window;               // nothing hidden by default
+
+  friend bool operator==(const ScoreRules&, const ScoreRules&) = default;
 };
 
 /// The shape of a call. Query head h reads KV head h / (num_q_heads /
@@ -57,6 +59,8 @@ struct Problem {
   [[nodiscard]] std::int64_t packed_rows(std::int64_t q_len) const { return group_size() * q_len; }
   /// The scale that is applied.
   [[nodiscard]] float scale() const;
+
+  friend bool operator==(const Problem&, const Problem&) = default;
 };
 
 /// The tensors of one call. Whatever is not given is left default; whatever is

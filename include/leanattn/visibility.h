@@ -16,6 +16,8 @@ struct Window {
   bool causal = false;      // hides keys j > p
   std::int64_t left = -1;   // hides keys j < p − left
   std::int64_t right = -1;  // hides keys j > p + right
+
+  friend bool operator==(const Window&, const Window&) = default;
 };
 
 /// The keys visible to the queries at positions [first, last], as one half-open
