@@ -76,6 +76,7 @@ std::vector<Case> chosen_cases(const Options& options) {
     for (Case& shape : cases_of(group, options)) {
       if (options.quick && !options.timeline && !shape.quick) continue;
       if (shape.name.find(options.filter) == std::string::npos) continue;
+      if (static_cast<double>(shape.cache_bytes()) > options.most_gb * 1e9) continue;
       shape.type = options.type == "bf16" ? ElementType::kBFloat16 : ElementType::kFloat16;
       shape.heads_first = options.layout == "hnd";
       if (group != "features") shape.page_size = options.page_size;
@@ -233,7 +234,7 @@ void add_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--paper-seconds", options.paper_seconds, "for the cases of paper, about")
       ->capture_default_str();
-  app.add_option("--max-gb", options.most_gb, "largest cache of paper")->capture_default_str();
+  app.add_option("--max-gb", options.most_gb, "largest cache")->capture_default_str();
   app.add_option("--json", options.json, "also write everything to this file");
   app.add_flag("--quick", options.quick, "a few cases, fewer replays");
   app.add_flag("--list", options.list, "show the cases; with --json, write them");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cute/arch/copy_sm90_desc.hpp>
 
 namespace leanattn::cuda {
 
@@ -25,14 +26,22 @@ struct AsyncCopy {
   }
 
  private:
+  /// What createpolicy makes; as a constant, which goes into uniform registers, where the copies
+  /// want it, and not through others. CuTe knows those of compute capability 9.0 on.
   [[nodiscard]] static __device__ std::uint64_t policy() {
+    constexpr bool kFirst = kReuse == Reuse::kOnce;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    using Hint = cute::TMA::CacheHintSm90;
+    return static_cast<std::uint64_t>(kFirst ? Hint::EVICT_FIRST : Hint::EVICT_NORMAL);
+#else
     std::uint64_t policy;
-    if constexpr (kReuse == Reuse::kOnce) {
+    if constexpr (kFirst) {
       asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     } else {
       asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
     }
-    return policy;  // a constant to the assembler
+    return policy;
+#endif
   }
 };
 

@@ -86,9 +86,10 @@ struct Call {
   bool batch_invariant = false;
   bool float_out = false;           // out is f32, else of q's type
   bool copies_aligned = true;       // rows of q, K and V begin at multiples of 16 bytes
-  bool even_pages = false;          // of K and V: one page follows the other without a gap
+  bool pages_in_pieces = false;     // where slots of K and V begin, in 16 bytes, takes 32 bits
   bool has_score_rules = false;     // softcap, ALiBi, bias or tree mask
   bool reads_early = false;         // Overlap::kCache
+  bool fills_device = false;        // the launch leaves no more than a tenth of the SMs idle
   bool one_query_sees_all = false;  // every sequence has one query, which sees every key
 };
 

@@ -111,34 +111,18 @@ const CompiledKernel& kernel_for(const Problem& problem) {
   return *kernel;
 }
 
-/// Clusters of `size` blocks of a kernel that run at once.
-std::int64_t resident_clusters(const CompiledKernel& compiled, std::int64_t size) {
-  return max_clusters(compiled, static_cast<int>(size));
-}
-
-/// Blocks that read a cache about as quickly as all of the device: half of them where they
-/// spend less time on copying and computing than on waiting for memory. Short keys take more
-/// copies for as many bytes, pages more instructions for a copy. Of the smallest caches reading
-/// is not what takes the time.
-std::int64_t enough_blocks(const Problem& problem, const Kernel& kernel) {
-  constexpr double kSmallest = 40e6;
-  if (kernel.tile_m > 16) return 96;
-  const bool long_rows = problem.head_dim + problem.v_head_dim >= 192;
-  const bool quick = long_rows && problem.layout == KvLayout::kContiguous;
-  return quick || kv_bytes(problem) <= kSmallest ? 64 : 96;
-}
-
 ShareCounts share_counts(const Problem& problem, const Kernel& kernel) {
   return {problem.num_kv_heads, std::max<std::int64_t>(num_row_blocks(problem, kernel), 1),
-          kv_bytes(problem), enough_blocks(problem, kernel)};
+          kv_bytes(problem), enough_blocks(problem, kernel.tile_m, kv_bytes(problem))};
 }
 
 /// Blocks of a worker, up to as many as tuning.h says.
 std::int64_t cluster_for(const Problem& problem, const CompiledKernel& compiled,
                          const Kernel& kernel, std::int64_t most) {
   if (!block_layout(compiled).clusters) return 1;
-  return cluster_size(share_counts(problem, kernel), most,
-                      [&](std::int64_t size) { return resident_clusters(compiled, size); });
+  return cluster_size(share_counts(problem, kernel), most, [&](std::int64_t size) {
+    return max_clusters(compiled, static_cast<int>(size));
+  });
 }
 
 class CudaBackend final : public Backend {
@@ -220,7 +204,7 @@ class CudaBackend final : public Backend {
     const std::int64_t resident =
         kernel.cluster == 1
             ? kernel.num_workers
-            : resident_clusters(*find_kernel(problem, kernel.tile_m), kernel.cluster);
+            : max_clusters(*find_kernel(problem, kernel.tile_m), static_cast<int>(kernel.cluster));
     const std::int64_t shares =
         shares_of_head(share_counts(problem, kernel), kernel.cluster, resident);
     return shares == 0 ? partition(resident, Order::kHeadByHead)
@@ -262,9 +246,12 @@ class CudaBackend final : public Backend {
   /// written by and which comes after all that is.
   void run_fresh(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
                  const Stream& stream) const override {
+    if (workspace_of(plan).num_counters == 0) {
+      run(plan, arguments, workspace, stream);
+      return;
+    }
     initialise(plan, workspace, stream);
-    const bool clears = workspace_of(plan).num_counters > 0;
-    run(plan, arguments, workspace, clears ? Stream{stream.handle, Overlap::kCache} : stream);
+    run(plan, arguments, workspace, {stream.handle, Overlap::kCache});
   }
 
   [[nodiscard]] std::byte* allocate(std::size_t bytes, const Stream& stream) const override {

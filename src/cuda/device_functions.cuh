@@ -1,6 +1,7 @@
 // Small things that every part of the kernels uses.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "cuda/call.h"
@@ -40,12 +41,13 @@ template <class T>
 
 [[nodiscard]] __device__ constexpr int ceil_div_int(int a, int b) { return (a + b - 1) / b; }
 
-/// Entry `column` of row `row`. Values are below 2^31 in a valid call.
+/// Entry `column` of row `row`. Values are below 2^31 in a valid call: of an int64 the lower half
+/// is all of it.
 [[nodiscard]] __device__ inline int load_index(const Indices& indices, std::int64_t column,
                                                std::int64_t row = 0) {
   const std::int64_t i = row * indices.row_stride + column;
-  return indices.wide ? static_cast<int>(static_cast<const std::int64_t*>(indices.data)[i])
-                      : static_cast<const std::int32_t*>(indices.data)[i];
+  const auto* entry = static_cast<const std::byte*>(indices.data) + (i << (indices.wide ? 3 : 2));
+  return *reinterpret_cast<const std::int32_t*>(entry);
 }
 
 [[nodiscard]] __device__ constexpr float minus_infinity() { return -__builtin_huge_valf(); }

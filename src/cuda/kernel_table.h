@@ -30,7 +30,8 @@ struct CompiledKernel {
   int v_head_dim = 0;
   int row_tiles = 1;  // groups of 8 packed query rows of an output tile
   Scores scores = Scores::kAny;
-  const void* kernel = nullptr;
+  const void* contiguous = nullptr;  // the kernel for contiguous caches
+  const void* paged = nullptr;       // and for paged ones, which takes the same room
   std::array<BlockLayout, kBlockKilobytes.size()> layouts;  // as kBlockKilobytes
   const void* combine = nullptr;                            // the second launch of fixed_split
 

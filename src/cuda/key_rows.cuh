@@ -1,4 +1,4 @@
-// Where keys lie, and how a warp brings rows of them into shared memory.
+// How a warp brings rows of keys and values into shared memory.
 #pragma once
 
 #include "cuda/async_copy.cuh"
@@ -44,6 +44,13 @@ struct CopyMap {
     return tile + panel * Memory::kPanelBytes + step * kRowStep * kPanelRowBytes + moved;
   }
 
+  /// Calls take(step, row) for this lane's rows.
+  template <class Take>
+  static __device__ void for_each_step(const Take& take) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) take(step, row() + step * kRowStep);
+  }
+
   /// Starts the copies of 16 rows. `from` is this lane's first row, at this lane's column of
   /// the first panel; its next is `stride` bytes further.
   static __device__ void copy(unsigned tile, const std::byte* from, std::int64_t stride) {
@@ -78,120 +85,125 @@ struct CopyMap {
   }
 };
 
+/// Entries of a paged cache's table before the first page of the segment's sequence.
+[[nodiscard]] __device__ inline std::int64_t page_table_row(const Call& call,
+                                                            const Segment& segment) {
+  return call.layout == KvLayout::kPagedDense ? segment.sequence * call.page_table.row_stride
+                                              : load_index(call.page_indptr, segment.sequence);
+}
+
+/// The row of a contiguous cache that is the segment's.
+[[nodiscard]] __device__ inline std::int64_t cache_row(const Call& call, const Segment& segment) {
+  return call.cache_rows.data == nullptr ? segment.sequence
+                                         : load_index(call.cache_rows, segment.sequence);
+}
+
+/// Where a key's rows of K and V lie: bytes after the KV head's first.
+struct KeyOffsets {
+  std::int64_t k = 0;
+  std::int64_t v = 0;
+};
+
+/// Where a lane's first rows of a chunk lie, in device memory.
+struct ChunkPointers {
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+
+  __device__ void advance(const KeyOffsets& offsets) {
+    k += offsets.k;
+    v += offsets.v;
+  }
+};
+
+/// KeyOffsets in pieces of 16 bytes, where `Call::pages_in_pieces`.
+struct KeyPieces {
+  static constexpr int kBytes = 16;
+  unsigned k = 0;
+  unsigned v = 0;
+
+  [[nodiscard]] __device__ KeyOffsets offsets() const {
+    return {std::int64_t{k} * kBytes, std::int64_t{v} * kBytes};
+  }
+};
+
 /// Copies chunks of 16 keys, with their values, of one segment after the other. With a whole
 /// warp.
-template <int kHeadDim, int kVHeadDim, Reuse kReuse>
+template <int kHeadDimOf, int kVHeadDimOf, Reuse kReuse>
 class KeyCopier {
  public:
-  __device__ explicit KeyCopier(const Call& call)
-      : call_(call),
-        contiguous_(call.layout == KvLayout::kContiguous),
-        one_page_(contiguous_ || call.page_size.value() % kChunk == 0),
-        apart_(one_page_ && call.copies_aligned),
-        k_(call.k),
-        v_(call.v) {}
+  static constexpr int kHeadDim = kHeadDimOf;
+  static constexpr int kVHeadDim = kVHeadDimOf;
 
-  __device__ void begin(const Segment& segment) {
+  __device__ explicit KeyCopier(const Call& call) : call_(call), k_(call.k), v_(call.v) {}
+
+  /// `row` is that of a contiguous cache; of a paged one it is 0.
+  __device__ void begin(const Segment& segment, std::int64_t row) {
     keys_ = segment.keys;
-    std::int64_t row = 0;
-    if (!contiguous_) {
-      table_ = call_.layout == KvLayout::kPagedDense
-                   ? segment.sequence * call_.page_table.row_stride
-                   : load_index(call_.page_indptr, segment.sequence);
-    } else {
-      row = call_.cache_rows.data == nullptr ? segment.sequence
-                                             : load_index(call_.cache_rows, segment.sequence);
-    }
     k_.begin(call_.k, segment.kv_head, row);
     v_.begin(call_.v, segment.kv_head, row);
   }
 
-  [[nodiscard]] __device__ bool contiguous() const { return contiguous_; }
-  /// Whether keys [first, first + count) are all the segment's, and every chunk of them lies in
-  /// one page, for copies of 16 bytes: then `copy_whole` takes them.
+  /// Whether keys [first, first + count) are all the segment's, for copies of 16 bytes: then
+  /// `copy_apart` or `copy_gathered` takes their chunks.
   [[nodiscard]] __device__ bool is_whole(int first, int count) const {
-    return apart_ && keys_.begin <= first && first + count <= keys_.end;
+    return call_.copies_aligned && keys_.begin <= first && first + count <= keys_.end;
   }
 
-  /// The page of this lane's key of the chunk from `first_key` on. To be asked for well
-  /// before the chunk is copied.
-  [[nodiscard]] __device__ int page_of(int first_key) const {
-    if (contiguous_ || first_key >= keys_.end) return 0;
-    return load_index(call_.page_table, table_ + lane_key(first_key) / call_.page_size);
+  /// Where `key` lies, whose page is `page`.
+  [[nodiscard]] __device__ KeyOffsets paged_offsets(int key, int page) const {
+    const int slot = key % call_.page_size;
+    return {offset_in(call_.k, page, slot), offset_in(call_.v, page, slot)};
+  }
+  [[nodiscard]] __device__ KeyOffsets contiguous_offsets(int key) const {
+    return {offset_in(call_.k, 0, key), offset_in(call_.v, 0, key)};
   }
 
-  /// As page_of for many chunks at once: loads the pages of the n-th chunk, whose keys begin at
-  /// key_of(n), well before it is copied. Where a chunk lies in one page, every 32nd time the pages
-  /// of 32 chunks, one a lane; else those of the keys of two chunks, two chunks ahead.
-  template <class KeyOf>
-  __device__ void look_up(const KeyOf& key_of, int n) {
-    if (contiguous_) return;
-    if (one_page_) {
-      if (n % kLanes != 0) return;
-      const int first_key = key_of(n + lane_id());
-      if (first_key >= keys_.end) return;
-      page_ = load_index(call_.page_table, table_ + max(first_key, keys_.begin) / call_.page_size);
-    } else if (n % 2 == 0) {
-      const int chunk = n + lane_id() / kChunk;
-      page_ = n == 0 ? page_of(key_of(chunk)) : next_page_;
-      next_page_ = page_of(key_of(chunk + 2));
+  /// The chunk whose first key is at `first`.
+  [[nodiscard]] __device__ ChunkPointers pointers(const KeyOffsets& first) const {
+    return {k_.first_row() + first.k, v_.first_row() + first.v};
+  }
+  /// Starts copying a chunk as `is_whole` says, its keys a stride apart.
+  __device__ void copy_apart(const ChunkMemory& to, const ChunkPointers& from) const {
+    KMap::copy(to.k, from.k, k_.row_step);
+    VMap::copy(to.v, from.v, v_.row_step);
+  }
+  /// The same of keys anywhere: place_of(r) is where key r of the chunk lies.
+  template <class PlaceOf>
+  __device__ void copy_gathered(const ChunkMemory& to, const PlaceOf& place_of) const {
+    KeyPieces places[KMap::kSteps];  // all loaded before the first is used
+    KMap::for_each_step([&](int step, int row) { places[step] = place_of(row); });
+    KMap::for_each_step([&](int step, int) { k_.copy_step(to.k, step, places[step].k); });
+    if constexpr (kHeadDim == kVHeadDim) {
+      KMap::for_each_step([&](int step, int) { v_.copy_step(to.v, step, places[step].v); });
+    } else {
+      VMap::for_each_step([&](int step, int row) { v_.copy_step(to.v, step, place_of(row).v); });
     }
   }
-  /// The page of this lane's key of the n-th chunk.
-  [[nodiscard]] __device__ int page(int n) const {
-    if (contiguous_) return 0;
-    return shuffle(page_, one_page_ ? n % kLanes : n % 2 * kChunk + lane_id() % kChunk);
-  }
 
-  /// Starts copying a chunk as `is_whole` says, in pages or not.
-  template <bool kPaged>
-  __device__ void copy_whole(const ChunkMemory& to, int first_key, int page) const {
-    k_.copy_apart(to.k, offset_in<kPaged>(k_, first_key, page));
-    v_.copy_apart(to.v, offset_in<kPaged>(v_, first_key, page));
+  /// This lane's key of a chunk, or the nearest one that is the segment's.
+  [[nodiscard]] __device__ int lane_key(int first_key) const {
+    return max(keys_.begin, min(first_key + lane_id() % kChunk, keys_.end - 1));
   }
-
-  /// Whether the 16 keys from `first` on are all the segment's, in pages of fewer, and
-  /// `copy_gathered` takes them.
-  [[nodiscard]] __device__ bool is_gathered(int first) const {
-    return call_.even_pages && call_.copies_aligned && keys_.begin <= first &&
-           first + kChunk <= keys_.end;
-  }
-  /// Starts copying a chunk as `is_gathered` says. `page` is that of this lane's key.
-  __device__ void copy_gathered(const ChunkMemory& to, int first_key, int page) const {
-    const int key = first_key + lane_id() % kChunk;
-    const int slot = key % call_.page_size;
-    const auto row = static_cast<unsigned>(page * call_.page_size.value() + slot);
-    k_.copy_rows(to.k, row);
-    v_.copy_rows(to.v, row);
-  }
-
   /// Starts copying the chunk from `first_key` on, which holds a key of the segment: every key
-  /// by itself, in a page of its own, past the segment, or where no 16-byte copy may touch. The
-  /// lanes tell each other where the keys lie.
-  __device__ void copy(const ChunkMemory& to, int first_key, int page) const {
+  /// by itself, in a page of its own, past the segment, or where no 16-byte copy may touch.
+  /// `lane` is where this lane's key lies; the lanes tell each other.
+  __device__ void copy(const ChunkMemory& to, int first_key, const KeyOffsets& lane) const {
     const Range32 valid{keys_.begin - first_key, keys_.end - first_key};
-    const int key = lane_key(first_key);
-    const std::int64_t k =
-        contiguous_ ? offset_in<false>(k_, key, page) : offset_in<true>(k_, key, page);
-    const std::int64_t v =
-        contiguous_ ? offset_in<false>(v_, key, page) : offset_in<true>(v_, key, page);
     if (call_.copies_aligned) {
-      const std::byte* k_head = k_.head + KMap::column();
-      const std::byte* v_head = v_.head + VMap::column();
       KMap::copy_rows(
-          to.k, [&](int row) { return k_head + shuffle(k, row); }, valid);
+          to.k, [&](int row) { return k_.column + shuffle(lane.k, row); }, valid);
       VMap::copy_rows(
-          to.v, [&](int row) { return v_head + shuffle(v, row); }, valid);
+          to.v, [&](int row) { return v_.column + shuffle(lane.v, row); }, valid);
       return;
     }
     const int row = lane_id() % kChunk;
     const bool is_valid = row >= valid.begin && row < valid.end;
     if (lane_id() < kChunk) {
-      copy_unaligned_row<kHeadDim>(to.k, reinterpret_cast<const std::uint16_t*>(k_.head + k), row,
-                                   is_valid);
+      copy_unaligned_row<kHeadDim>(
+          to.k, reinterpret_cast<const std::uint16_t*>(k_.first_key() + lane.k), row, is_valid);
     } else {
-      copy_unaligned_row<kVHeadDim>(to.v, reinterpret_cast<const std::uint16_t*>(v_.head + v), row,
-                                    is_valid);
+      copy_unaligned_row<kVHeadDim>(
+          to.v, reinterpret_cast<const std::uint16_t*>(v_.first_key() + lane.v), row, is_valid);
     }
   }
 
@@ -199,62 +211,40 @@ class KeyCopier {
   using KMap = CopyMap<kHeadDim, kReuse>;
   using VMap = CopyMap<kVHeadDim, kReuse>;
 
-  /// K or V of a KV head, in bytes.
+  /// K or V of a KV head; a lane's column is that of its piece of a row's first panel.
   template <class Map>
   struct Rows {
-    std::int64_t page_stride;
-    std::int64_t slot_stride;
-    std::int64_t lane;                // from a chunk's first row to this lane's first piece
-    std::int64_t row_step;            // and from a row of this lane's to its next
-    const std::byte* head = nullptr;  // the head's first key (contiguous: of the cache row)
+    std::int64_t lane;                  // bytes from a chunk's first row to this lane's first
+    std::int64_t row_step;              // and from a row of this lane's to its next
+    const std::byte* column = nullptr;  // the head's first key (contiguous: of the cache row)
 
     __device__ explicit Rows(const CacheTensor& cache)
-        : page_stride(cache.page_stride * 2),
-          slot_stride(cache.slot_stride * 2),
-          lane(Map::row() * slot_stride + Map::column()),
-          row_step(Map::kRowStep * slot_stride) {}
+        : lane(Map::row() * cache.slot_stride * 2),
+          row_step(Map::kRowStep * cache.slot_stride * 2) {}
     __device__ void begin(const CacheTensor& cache, int kv_head, std::int64_t row) {
-      head = static_cast<const std::byte*>(cache.data) + kv_head * cache.head_stride * 2 +
-             row * page_stride;
+      column = static_cast<const std::byte*>(cache.data) +
+               (kv_head * cache.head_stride + row * cache.page_stride) * 2 + Map::column();
+      asm volatile("" : "+l"(column));  // one sum, not one for every row
     }
-    /// 16 rows of all pages, of which `row` is that of lane % 16.
-    __device__ void copy_rows(unsigned to, unsigned row) const {
-      const std::byte* first = head + Map::column();
-      const auto stride = static_cast<unsigned>(slot_stride);
-#pragma unroll
-      for (int step = 0; step < Map::kSteps; ++step) {
-        const std::uint64_t of_step = shuffle(row, Map::row() + step * Map::kRowStep);
-        Map::copy_row(to, first + of_step * stride, step);
-      }
-    }
-    /// 16 rows a stride apart, from `offset` on.
-    __device__ void copy_apart(unsigned to, std::int64_t offset) const {
-      Map::copy(to, head + offset + lane, row_step);
+    [[nodiscard]] __device__ const std::byte* first_key() const { return column - Map::column(); }
+    /// And where this lane's first row of a chunk would lie that begins there.
+    [[nodiscard]] __device__ const std::byte* first_row() const { return column + lane; }
+    /// The rows of a step, which begin at `piece`.
+    __device__ void copy_step(unsigned to, int step, unsigned piece) const {
+      Map::copy_row(to, column + std::uint64_t{piece} * KeyPieces::kBytes, step);
     }
   };
 
-  /// This lane's key of a chunk, or the nearest one that is the segment's.
-  [[nodiscard]] __device__ int lane_key(int first_key) const {
-    return max(keys_.begin, min(first_key + lane_id() % kChunk, keys_.end - 1));
-  }
-
-  /// Bytes before `key`, in its page.
-  template <bool kPaged, class Map>
-  [[nodiscard]] __device__ std::int64_t offset_in(const Rows<Map>& rows, int key, int page) const {
-    if constexpr (!kPaged) return key * rows.slot_stride;
-    return page * rows.page_stride + key % call_.page_size * rows.slot_stride;
+  /// Bytes before a key, in a page.
+  [[nodiscard]] static __device__ std::int64_t offset_in(const CacheTensor& cache, int page,
+                                                         int slot) {
+    return (page * cache.page_stride + slot * cache.slot_stride) * 2;
   }
 
   const Call& call_;
-  bool contiguous_;
-  bool one_page_;  // a chunk lies in one page
-  bool apart_;     // and its rows can be copied by 16 bytes
   Rows<KMap> k_;
   Rows<VMap> v_;
-  Range32 keys_{};          // of the segment
-  std::int64_t table_ = 0;  // entries before the sequence's first page
-  int page_ = 0;
-  int next_page_ = 0;
+  Range32 keys_{};  // of the segment
 };
 
 }  // namespace leanattn::cuda

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "cuda/cuda_error.h"
@@ -13,7 +16,7 @@ namespace {
 /// Which layout the code has that runs `kernel` on the current device; −1: there is no code.
 int layout_compiled(const CompiledKernel& kernel) {
   cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel.kernel);
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel.contiguous);
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
     static_cast<void>(cudaGetLastError());
     return -1;
@@ -35,9 +38,11 @@ const BlockLayout* prepared_layout(const CompiledKernel& kernel) {
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute");
   if (layout.shared_bytes > most) return &kNone;
-  check_cuda(cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  layout.shared_bytes),
-             "cudaFuncSetAttribute");
+  for (const void* code : {kernel.contiguous, kernel.paged}) {
+    check_cuda(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    layout.shared_bytes),
+               "cudaFuncSetAttribute");
+  }
   return &layout;
 }
 
@@ -73,6 +78,26 @@ void launch_kernel(const void* kernel, const Shape& shape, const Call& call, con
   check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "launching the kernel");
 }
 
+/// What the driver says of clusters, which takes it longer than a call.
+int ask_max_clusters(const CompiledKernel& kernel, int size) {
+  const BlockLayout& layout = block_layout(kernel);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(size), 1, 1);
+  config.blockDim = dim3(static_cast<unsigned>(layout.threads), 1, 1);
+  config.dynamicSmemBytes = static_cast<std::size_t>(layout.shared_bytes);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(size);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel.contiguous, &config);
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return status == cudaSuccess ? clusters : 0;
+}
+
 }  // namespace
 
 const BlockLayout& block_layout(const CompiledKernel& kernel) {
@@ -103,7 +128,8 @@ void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row
   const BlockLayout& layout = block_layout(kernel);
   const std::int64_t cluster = plan.kernel.cluster;
-  launch_kernel(kernel.kernel,
+  const bool paged = call.layout != KvLayout::kContiguous;
+  launch_kernel(paged ? kernel.paged : kernel.contiguous,
                 {call.num_places * cluster, layout.threads, layout.shared_bytes, cluster}, call,
                 stream);
   const bool combines = plan.partition.kind == PartitionKind::kFixedSplit &&
@@ -114,23 +140,15 @@ void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
 }
 
 int max_clusters(const CompiledKernel& kernel, int size) {
-  const BlockLayout& layout = block_layout(kernel);
-  if (!layout.clusters) return 0;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(size), 1, 1);
-  config.blockDim = dim3(static_cast<unsigned>(layout.threads), 1, 1);
-  config.dynamicSmemBytes = static_cast<std::size_t>(layout.shared_bytes);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(size);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel.kernel, &config);
-  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
-  return status == cudaSuccess ? clusters : 0;
+  if (!block_layout(kernel).clusters) return 0;
+  static std::mutex mutex;
+  static std::map<std::tuple<const CompiledKernel*, int, int>, int> known;
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = known.try_emplace({&kernel, size, device});
+  if (is_new) place->second = ask_max_clusters(kernel, size);
+  return place->second;
 }
 
 int compute_capability(int device) {
@@ -148,7 +166,7 @@ int resident_blocks(const CompiledKernel& kernel) {
   if (layout.threads == 0) return 0;
   int blocks = 0;
   const cudaError_t status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, kernel.kernel, layout.threads, static_cast<std::size_t>(layout.shared_bytes));
+      &blocks, kernel.contiguous, layout.threads, static_cast<std::size_t>(layout.shared_bytes));
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
   return status == cudaSuccess ? blocks : 0;
 }

@@ -8,65 +8,155 @@
 // which nobody waits for another worker (LeanAttention, arXiv 2405.10480).
 #pragma once
 
+#include <bit>
+
 #include "cuda/block_memory.cuh"
 #include "cuda/combine_kernel.cuh"
 #include "cuda/kernel_table.h"
-#include "cuda/key_rows.cuh"
+#include "cuda/page_places.cuh"
 #include "cuda/wide_kernel.cuh"
 
 namespace leanattn::cuda {
 
-/// One of the warps that keep the ring full: it brings every kCopyWarps-th chunk, from the
-/// `mine`-th on.
-template <class Copier, class Memory>
-__device__ void bring_keys(const Call& call, const Memory& memory, Cursor& cursor, Copier& copier,
-                           const ClusterShare& share, int mine) {
-  RingPlace<Memory::kStages> stage;
-  const int step = share.size * Memory::kKeys;
-  int chunk = mine;  // the next of this warp's, counted from the first of the stage
-#pragma unroll 1
-  while (!cursor.done()) {
-    const Segment segment = cursor.next();
-    copier.begin(segment);
-    const int end = segment.keys.end;
-    int key = segment.keys.begin / kChunk * kChunk + share.rank * Memory::kKeys;
-    // The first key of this warp's n-th chunk of the segment.
-    const auto key_of = [&, first = key, skipped = chunk](int n) {
-      const int nth = skipped + n * Memory::kCopyWarps;
-      return first + nth / Memory::kStageWarps * step + nth % Memory::kStageWarps * kChunk;
-    };
-    int n = 0;
-    copier.look_up(key_of, 0);
-#pragma unroll 1
-    for (; key < end; key += step) {
-      memory.empty(stage.index).wait(stage.parity ^ 1);
-      if (copier.is_whole(key, Memory::kKeys) && copier.contiguous()) {
-#pragma unroll 1
-        for (; chunk < Memory::kStageWarps; chunk += Memory::kCopyWarps) {
-          copier.template copy_whole<false>(memory.chunk(stage.index, chunk), key + chunk * kChunk,
-                                            0);
-        }
-      } else {
-#pragma unroll 1
-        for (; chunk < Memory::kStageWarps; chunk += Memory::kCopyWarps) {
-          const int first = key + chunk * kChunk;
-          const ChunkMemory to = memory.chunk(stage.index, chunk);
-          if (!copier.contiguous() && copier.is_whole(first, kChunk)) {
-            copier.template copy_whole<true>(to, first, copier.page(n));
-          } else if (copier.is_gathered(first)) {
-            copier.copy_gathered(to, first, copier.page(n));
-          } else if (first < end) {
-            copier.copy(to, first, copier.page(n));
-          }
-          copier.look_up(key_of, ++n);
-        }
-      }
-      chunk -= Memory::kStageWarps;
-      memory.full(stage.index).arrive_after_copies(call.copies_aligned);
-      stage.advance();
+/// Where the chunks of a segment lie that one copy warp brings: of the segment's chunks for this
+/// block, counted from its first stage's first, every kCopyWarps-th from `skipped` on.
+template <class Memory>
+struct ChunkKeys {
+  int first;  // key of the first stage
+  int step;   // keys from a stage of this block's to its next
+  int skipped;
+
+  /// The first key of the n-th.
+  [[nodiscard]] __device__ int operator()(int n) const {
+    const auto nth = static_cast<unsigned>(skipped + n * Memory::kCopyWarps);
+    return first + static_cast<int>(nth / Memory::kStageWarps) * step +
+           static_cast<int>(nth % Memory::kStageWarps) * kChunk;
+  }
+};
+
+/// One of the warps that keep the ring full, from a cache that is paged or contiguous.
+template <bool kPaged, class Copier, class Memory>
+class CopyWarp {
+ public:
+  /// The `mine`-th of them.
+  __device__ CopyWarp(const Call& call, const Memory& memory, const ClusterShare& share, int mine)
+      : call_(call),
+        memory_(memory),
+        rank_keys_(share.rank * Memory::kKeys),
+        step_(share.size * Memory::kKeys),
+        chunk_(mine),
+        copier_(call) {
+    asm volatile("" : "+r"(step_));  // multiplied once, not for every stage
+  }
+
+  __device__ void bring(const Segment& segment) {
+    if constexpr (kPaged) {
+      bring_paged(segment);
+    } else {
+      bring_contiguous(segment);
     }
   }
-  let_next_call_start();
+
+ private:
+  /// Twice what the ring holds of short keys; of long ones, which are fewer for as many bytes,
+  /// there are no registers for more.
+  static constexpr int kAhead =
+      static_cast<int>(std::bit_floor(4096u / (Copier::kHeadDim + Copier::kVHeadDim)));
+  using Places = PagePlaces<kAhead>;
+
+  __device__ void bring_contiguous(const Segment& segment) {
+    copier_.begin(segment, cache_row(call_, segment));
+    const int first_key = first_key_of(segment) + chunk_ * kChunk;
+    ChunkPointers next = copier_.pointers(copier_.contiguous_offsets(first_key));
+    const KeyOffsets chunks = copier_.contiguous_offsets(Memory::kCopyWarps * kChunk);
+    const KeyOffsets peers = copier_.contiguous_offsets(step_ - Memory::kKeys);
+    for_each_stage(segment, [&](int key) {
+      if (copier_.is_whole(key, Memory::kKeys)) {
+        for_each_chunk(key, [&](const ChunkMemory& to, int) {
+          copier_.copy_apart(to, next);
+          next.advance(chunks);
+        });
+      } else {
+        for_each_chunk(key, [&](const ChunkMemory& to, int first) {
+          next.advance(chunks);
+          if (first >= segment.keys.end) return;
+          copier_.copy(to, first, copier_.contiguous_offsets(copier_.lane_key(first)));
+        });
+      }
+      next.advance(peers);
+    });
+  }
+
+  __device__ void bring_paged(const Segment& segment) {
+    copier_.begin(segment, 0);
+    Places places(call_, segment);
+    const ChunkKeys<Memory> key_of{first_key_of(segment), step_, chunk_};
+    int n = 0;
+    places.look_up(key_of, 0);
+    for_each_stage(segment, [&](int key) {
+      const bool whole = call_.pages_in_pieces && copier_.is_whole(key, Memory::kKeys);
+      for_each_chunk(key, [&](const ChunkMemory& to, int first_key) {
+        if (whole && places.one_page()) {
+          copier_.copy_apart(to, copier_.pointers(places.pieces(n).offsets()));
+        } else if (whole) {
+          copier_.copy_gathered(to, [&](int row) { return places.pieces(n, row); });
+        } else if (first_key < segment.keys.end) {
+          bring_edge(places, to, first_key, n);
+        }
+        places.look_up(key_of, ++n);
+      });
+    });
+  }
+
+  /// The n-th chunk, which is not the segment's alone, or which copies of 16 bytes cannot take.
+  __device__ void bring_edge(const Places& places, const ChunkMemory& to, int first_key,
+                             int n) const {
+    copier_.copy(to, first_key, copier_.paged_offsets(copier_.lane_key(first_key), places.page(n)));
+  }
+
+  [[nodiscard]] __device__ int first_key_of(const Segment& segment) const {
+    return segment.keys.begin / kChunk * kChunk + rank_keys_;
+  }
+
+  /// Calls bring_stage(first key) for each stage of the segment, once there is room for it.
+  template <class BringStage>
+  __device__ void for_each_stage(const Segment& segment, const BringStage& bring_stage) {
+#pragma unroll 1
+    for (int key = first_key_of(segment); key < segment.keys.end; key += step_) {
+      memory_.empty(stage_.index).wait(stage_.parity ^ 1);
+      bring_stage(key);
+      chunk_ -= Memory::kStageWarps;
+      memory_.full(stage_.index).arrive_after_copies(call_.copies_aligned);
+      stage_.advance();
+    }
+  }
+  /// Calls bring_chunk(to, first key) for this warp's chunks of the stage whose keys begin at
+  /// `key`.
+  template <class BringChunk>
+  __device__ void for_each_chunk(int key, const BringChunk& bring_chunk) {
+#pragma unroll 1
+    for (; chunk_ < Memory::kStageWarps; chunk_ += Memory::kCopyWarps) {
+      bring_chunk(memory_.chunk(stage_.index, chunk_), key + chunk_ * kChunk);
+    }
+  }
+
+  const Call& call_;
+  const Memory& memory_;
+  int rank_keys_;  // keys of the blocks before this one in a cluster's stages
+  int step_;       // keys from a stage of this block's to its next
+  int chunk_;      // the next of this warp's, counted from the first of the stage
+  RingPlace<Memory::kStages> stage_;
+  Copier copier_;
+};
+
+/// What copy warp `mine` does.
+template <bool kPaged, class Copier, class Memory>
+__device__ void bring_keys(const Call& call, const Memory& memory, Cursor& cursor,
+                           const ClusterShare& share, int mine) {
+  CopyWarp<kPaged, Copier, Memory> warp(call, memory, share, mine);
+  cursor.start();
+#pragma unroll 1
+  while (!cursor.done()) warp.bring(cursor.next());
 }
 
 /// The scribe: brings the queries of each segment and notes what it is.
@@ -208,7 +298,7 @@ using BlockMemoryHere =
     BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[kBlockLayout]>;
 
 /// The kernel's block. `bytes` is its dynamic shared memory.
-template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, bool kPaged>
 __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   using Memory = BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>;
   constexpr int kTileM = 8 * kRowTiles;
@@ -248,9 +338,10 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   if constexpr (Memory::kGroups == 2) fewer_registers<kOtherRegisters>();
   const int role = warp - Memory::kWarps;
   if (role < Memory::kCopyWarps) {
-    KeyCopier<kHeadDim, kVHeadDim, Reuse::kOnce> copier(call);
-    cursor.start();
-    bring_keys(call, memory, cursor, copier, share, role);
+    if (call.fills_device) let_next_call_start();
+    using Copier = KeyCopier<kHeadDim, kVHeadDim, Reuse::kOnce>;
+    bring_keys<kPaged, Copier>(call, memory, cursor, share, role);
+    let_next_call_start();
   } else {
     cursor.start();
     const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
@@ -262,14 +353,15 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   if (share.size > 1) cluster_wait();
 }
 
-/// Empty where a block has too little shared memory for it: never launched there.
-template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
+/// Empty where a block has too little shared memory for it: never launched there. Paged caches
+/// have a kernel of their own: with the code of both, either took 1 to 2% longer.
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, bool kPaged>
 __global__ void __launch_bounds__(
     BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
     lean_tile_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(1024) std::byte bytes[];
   if constexpr (BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kFits) {
-    run_block<Element, kHeadDim, kVHeadDim, kRowTiles>(call, bytes);
+    run_block<Element, kHeadDim, kVHeadDim, kRowTiles, kPaged>(call, bytes);
   }
 }
 
@@ -291,8 +383,10 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
   row.head_dim = kHeadDim;
   row.v_head_dim = kVHeadDim;
   row.row_tiles = kRowTiles;
-  row.kernel =
-      reinterpret_cast<const void*>(&lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles>);
+  row.contiguous = reinterpret_cast<const void*>(
+      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, false>);
+  row.paged = reinterpret_cast<const void*>(
+      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, true>);
   row.layouts = {
       layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[0]>>(),
       layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[1]>>(),
@@ -315,7 +409,7 @@ template <class Element, int kHeadDim, int kVHeadDim, Scores kScores>
   row.v_head_dim = kVHeadDim;
   row.row_tiles = Block::kTileM / 8;
   row.scores = kScores;
-  row.kernel = reinterpret_cast<const void*>(
+  row.contiguous = row.paged = reinterpret_cast<const void*>(
       &wide_kernel<Element, kHeadDim, kVHeadDim, kGroups, kWarps, kRuled>);
   for (std::size_t i = 0; i < row.layouts.size(); ++i) {
     if (Block::kBytes > kBlockKilobytes[i] * 1024) continue;

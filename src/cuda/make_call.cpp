@@ -42,12 +42,12 @@ bool rows_aligned(const TensorView<4>& view) {
   return true;
 }
 
-/// Whether the slots of all pages are a stride apart, page after page, and can be counted and
-/// strided with 32 bits.
-bool pages_even(const TensorView<4>& cache) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  return cache.strides[0] == cache.shape[1] * cache.strides[1] && cache.strides[1] >= 0 &&
-         cache.strides[1] < kMost && cache.shape[0] * cache.shape[1] < kMost;
+/// Whether every slot of the pages begins below 2^32 times 16 bytes.
+bool within_pieces(const TensorView<4>& cache) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 32) - 1;
+  const std::int64_t last =
+      (cache.shape[0] - 1) * cache.strides[0] + (cache.shape[1] - 1) * cache.strides[1];
+  return cache.strides[0] >= 0 && cache.strides[1] >= 0 && last * size_of(cache.type) / 16 <= kMost;
 }
 
 /// A window whose bounds fit 32 bits: one wider than any cache is none.
@@ -81,7 +81,7 @@ void set_tensors(Call& call, const Problem& problem, const Arguments& arguments)
   if (problem.has_alibi) call.alibi = rule_tensor(arguments.alibi_slopes);
   if (problem.has_bias) call.bias = rule_tensor(arguments.bias);
   if (problem.has_tree_mask) call.tree = rule_tensor(arguments.tree_mask);
-  call.even_pages = call.layout != KvLayout::kContiguous && pages_even(kv.k) && pages_even(kv.v);
+  call.pages_in_pieces = within_pieces(kv.k) && within_pieces(kv.v);
   call.copies_aligned = rows_aligned(arguments.q) && rows_aligned(kv.k) && rows_aligned(kv.v);
 }
 
@@ -115,6 +115,7 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
       Divisor(int32(std::max<std::int64_t>(1, plan.partition.num_workers / lines)));
   call.cluster = Divisor(int32(plan.kernel.cluster));
   call.num_places = int32(num_places(plan));
+  call.fills_device = 10 * num_places(plan) * plan.kernel.cluster >= 9 * plan.kernel.num_workers;
   call.num_splits = Divisor(int32(plan.partition.num_splits));
   call.kind = plan.partition.kind;
   call.batch_invariant = plan.batch_invariant;

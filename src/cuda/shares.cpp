@@ -51,6 +51,14 @@ std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
 
 }  // namespace
 
+std::int64_t enough_blocks(const Problem& problem, std::int64_t tile_m, double kv_bytes) {
+  constexpr double kSmallest = 40e6;
+  if (tile_m > 16) return 96;
+  const bool long_rows = problem.head_dim + problem.v_head_dim >= 192;
+  const bool quick = long_rows && problem.layout == KvLayout::kContiguous;
+  return quick || kv_bytes <= kSmallest ? 64 : 96;
+}
+
 std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Resident& resident) {
   const std::int64_t tiles = counts.output_tiles();
   if (most > 2) {

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "cuda/call.h"
 #include "leanattn/error.h"
 
 namespace leanattn::cuda {
@@ -34,7 +35,7 @@ class Line {
     row.most_megabytes = number(3, "max_mb", 1, 100'000'000, true);
     row.shape.blocks_per_sm = number(4, "blocks", 1, 8, false);
     row.shape.tile_n = number(5, "tile_n", 16, 65536, false);
-    row.shape.cluster = number(6, "cluster", 1, 8, false);
+    row.shape.cluster = number(6, "cluster", 1, kMostClusterBlocks, false);
     const std::string wrong = complaint(row.shape);
     check(wrong.empty(), place(), ": ", wrong);
     return row;

@@ -75,22 +75,31 @@ __device__ __forceinline__ int bring_keys(const Call& call, const Segment& segme
                                           int page, std::byte* stage) {
   const int warp = warp_id();
   if (warp >= kWideKeys / kChunk) return 0;
+  const bool contiguous = call.layout == KvLayout::kContiguous;
   KeyCopier<kHeadDim, kVHeadDim, Reuse::kOften> copier(call);
-  copier.begin(segment);
+  copier.begin(segment, contiguous ? cache_row(call, segment) : 0);
   const int mine = key + warp * kChunk;
-  if (key <= segment.keys.begin) page = copier.page_of(mine);  // the segment's first
+  const auto page_of = [&](int first_key) {  // of this lane's key
+    if (contiguous || first_key >= segment.keys.end) return 0;
+    return load_index(call.page_table,
+                      page_table_row(call, segment) + copier.lane_key(first_key) / call.page_size);
+  };
+  if (key <= segment.keys.begin) page = page_of(mine);  // the segment's first
+  const auto offsets = [&](int first_key) {
+    return contiguous ? copier.contiguous_offsets(first_key)
+                      : copier.paged_offsets(first_key, page);
+  };
   const unsigned sK = shared_address(stage);
   const ChunkMemory to{
       sK + warp * TileMemory<kChunk, kHeadDim>::kBytes,
       sK + kWideKeys * kHeadDim * 2 + warp * TileMemory<kChunk, kVHeadDim>::kBytes};
-  if (!copier.is_whole(mine, kChunk)) {
-    copier.copy(to, mine, page);
-  } else if (copier.contiguous()) {
-    copier.template copy_whole<false>(to, mine, page);
+  const bool apart = contiguous || call.page_size.value() % kChunk == 0;
+  if (apart && copier.is_whole(mine, kChunk)) {
+    copier.copy_apart(to, copier.pointers(offsets(mine)));
   } else {
-    copier.template copy_whole<true>(to, mine, page);
+    copier.copy(to, mine, offsets(copier.lane_key(mine)));
   }
-  return copier.page_of(mine + kWideKeys);
+  return page_of(mine + kWideKeys);
 }
 
 /// Starts the copies of a warp's queries; rows past them become zero.
