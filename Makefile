@@ -46,7 +46,7 @@ test-python: $(venv)/bin/python ## install the Python package into build/venv, a
 	$(venv)/bin/python examples/decode.py
 	$(venv)/bin/python -m pytest --quiet --junitxml=build/venv/test-results.xml
 
-test-torch: test-python ## the same, and again with PyTorch and Transformers, which take 7 GB
+test-torch: test-python ## the same, and again with PyTorch and Transformers, which take gigabytes
 	$(venv)/bin/pip install --quiet --no-cache-dir $(TORCH)
 	$(venv)/bin/python -m pytest --quiet --junitxml=build/venv/test-results-torch.xml
 

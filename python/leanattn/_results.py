@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any, ContextManager, Optional, Tuple, Union
 
 import numpy as np
@@ -43,13 +44,20 @@ def _where(place: _core.Place) -> str:
     return f"{named} in {'host memory' if device is None else f'memory of device {device}'}"
 
 
+@lru_cache(maxsize=64)
+def _of_torch(dtype: str, device: Optional[int]) -> Tuple[Any, Any, Any]:
+    """torch.empty, and what torch calls a type and a device; they take longer to find than it."""
+    torch = sys.modules["torch"]
+    where = torch.device("cpu") if device is None else torch.device("cuda", device)
+    return torch.empty, getattr(torch, dtype), where
+
+
 def empty(place: _core.Place, shape: Tuple[int, ...], dtype: str) -> Any:
     """An array of the library and in the memory of ``place``, or of numpy in host memory."""
     library, device = place
     if library == "torch":
-        torch = sys.modules["torch"]
-        where = "cpu" if device is None else torch.device("cuda", device)
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=where)
+        torch_empty, torch_dtype, where = _of_torch(dtype, device)
+        return torch_empty(shape, dtype=torch_dtype, device=where)
     if device is None:
         return np.empty(shape, numpy_dtype(dtype))
     if library == "cupy":

@@ -90,6 +90,8 @@ const Torch& torch() {
     made.to_dlpack = held(nb::module_::import_("torch.utils.dlpack"), "to_dlpack");
     made.is_grad_enabled = held(module, "is_grad_enabled");
     made.current_stream = held(nb::module_::import_("torch.cuda"), "current_stream");
+    made.raw_stream =
+        nb::getattr(module.attr("_C"), "_cuda_getCurrentRawStream", nb::none()).release();
     if (found == nullptr) found = new Torch(made);
   }
   return *found;

@@ -28,6 +28,7 @@ struct Torch {
   nb::handle to_dlpack;        // capsule of a tensor, without any synchronisation
   nb::handle is_grad_enabled;  // whether operations are recorded for gradients
   nb::handle current_stream;   // of a device; has the attribute cuda_stream
+  nb::handle raw_stream;       // that attribute at once, from torch's own inside, or None
 };
 
 /// For use where there is a tensor of torch.

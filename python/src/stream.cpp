@@ -26,7 +26,10 @@ nb::object value_of(nb::handle object, const char* name) {
 /// The stream of device `index` that `library` works in.
 Stream current_stream(Library library, int index) {
   if (library == Library::kTorch) {
-    return of_handle(torch().current_stream(index).attr("cuda_stream"));
+    const Torch& functions = torch();
+    return of_handle(functions.raw_stream.is_none()
+                         ? nb::object(functions.current_stream(index).attr("cuda_stream"))
+                         : functions.raw_stream(index));
   }
   if (library == Library::kCupy) {
     return of_handle(

@@ -47,7 +47,8 @@ class BlockMemory {
   static constexpr int kGroups =
       kHeadDim + kVHeadDim <= 320 && kRoom - 2 * kFourWarpsMerge >= 2 * kStageBytes ? 2 : 1;
   static constexpr int kWarps = kGroups * kStageWarps;
-  static constexpr int kThreads = (kWarps + kCopyWarps + 1) * kLanes;    // whole warpgroups
+  static constexpr int kOtherWarps = kCopyWarps + 1;                     // without a tile
+  static constexpr int kThreads = (kWarps + kOtherWarps) * kLanes;       // whole warpgroups
   static constexpr int kParts = kGroups == 2 && kRowTiles == 4 ? 2 : 1;  // of the rows
   static constexpr int kTurns = kGroups / kParts;
   static constexpr int kTeamWarps = kWarps / kParts;  // that have the same rows

@@ -89,7 +89,7 @@ struct Call {
   bool pages_in_pieces = false;     // where slots of K and V begin, in 16 bytes, takes 32 bits
   bool has_score_rules = false;     // softcap, ALiBi, bias or tree mask
   bool reads_early = false;         // Overlap::kCache
-  bool fills_device = false;        // the launch leaves no more than a tenth of the SMs idle
+  bool fills_device = false;        // nine tenths of the blocks that run at once, or more
   bool one_query_sees_all = false;  // every sequence has one query, which sees every key
 };
 

@@ -20,9 +20,22 @@ inline constexpr int kLanes = 32;
 }
 [[nodiscard]] __device__ inline int num_warps() { return static_cast<int>(blockDim.x) / kLanes; }
 
-/// A barrier of `warps` warps, the `team`-th of those that have barriers of their own.
-__device__ inline void sync_warps(int team, int warps) {
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "r"(warps * kLanes) : "memory");
+/// Barriers of some of a block's warps, besides that of all.
+enum class BlockBarrier : int {
+  kTeam = 1,   // of a team of warps with a tile; the next is of another team
+  kTiles = 3,  // of all warps with a tile
+  kSetUp = 4,  // of one of these and all others: what all use is set up
+};
+
+/// Waits until `warps` warps have come to the `nth` barrier of its kind.
+__device__ inline void sync_warps(BlockBarrier barrier, int warps, int nth = 0) {
+  asm volatile("bar.sync %0, %1;" ::"r"(static_cast<int>(barrier) + nth), "r"(warps * kLanes)
+               : "memory");
+}
+/// Comes to it, and does not wait.
+__device__ inline void arrive_with_warp(BlockBarrier barrier, int warps) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(static_cast<int>(barrier)), "r"(warps * kLanes)
+               : "memory");
 }
 
 template <class T>

@@ -155,6 +155,7 @@ __device__ void bring_keys(const Call& call, const Memory& memory, Cursor& curso
                            const ClusterShare& share, int mine) {
   CopyWarp<kPaged, Copier, Memory> warp(call, memory, share, mine);
   cursor.start();
+  sync_warps(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
 #pragma unroll 1
   while (!cursor.done()) warp.bring(cursor.next());
 }
@@ -212,13 +213,13 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
     const int mine = lane_id() * share.size + share.rank;
     const int count = __popc(__ballot_sync(kAllLanes, mine < kSlices && exists(mine)));
     if (lane_id() == 0) inbox.expect(count);
+    if (count == 0) inbox.arrived.wait(round / 2 & 1);  // nobody else will
   }
   const auto team = memory.team(warp);
   for_each_slice<kVHeadDim>(
       call, note.segment, Memory::rows(team.index), tile, team,
       [&](int slice, int, const Position& position) { inbox.send(slice, position); });
 
-  bool waited = false;
 #pragma unroll 1
   for (int nth = warp; nth * share.size + share.rank < kSlices; nth += Memory::kWarps) {
     const int slice = nth * share.size + share.rank;
@@ -226,8 +227,7 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
     const Place at(slice, rows);
     const OutputPlace place(call, note.segment,
                             note.segment.row_block * 8 * kRowTiles + (at.real ? at.row : 0));
-    if (!waited) inbox.arrived.wait(round / 2 & 1);
-    waited = true;
+    inbox.arrived.wait(round / 2 & 1);
     const Position position = inbox.merged(nth);
     if (!note.segment.whole()) {
       share_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice, rows,
@@ -318,8 +318,13 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   }
   // Loads the lengths, for the warps without a tile; the barriers are set up meanwhile.
   Cursor cursor(call, kTileM, memory.line(), place);
-  if (warp < Memory::kWarps) memory.init_barriers(warp, share.size);
-  __syncthreads();
+  // The warps with a tile set up the barriers, and one tells the others, who ask once they have
+  // set up their copies.
+  if (warp < Memory::kWarps) {
+    memory.init_barriers(warp, share.size);
+    sync_warps(BlockBarrier::kTiles, Memory::kWarps);
+    if (warp == 0) arrive_with_warp(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
+  }
   if (share.size > 1) cluster_arrive();
 
   // Registers go by warpgroups: those with the tiles get what the others can spare.
@@ -345,6 +350,7 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   } else {
     cursor.start();
     const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
+    sync_warps(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
     wait_for_call_ahead();
     note_segments(call, memory, cursor);
     if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);
@@ -354,7 +360,7 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
 }
 
 /// Empty where a block has too little shared memory for it: never launched there. Paged caches
-/// have a kernel of their own: with the code of both, either took 1 to 2% longer.
+/// have a kernel of their own: with the code of both, either takes longer.
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, bool kPaged>
 __global__ void __launch_bounds__(
     BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)

@@ -115,7 +115,8 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
       Divisor(int32(std::max<std::int64_t>(1, plan.partition.num_workers / lines)));
   call.cluster = Divisor(int32(plan.kernel.cluster));
   call.num_places = int32(num_places(plan));
-  call.fills_device = 10 * num_places(plan) * plan.kernel.cluster >= 9 * plan.kernel.num_workers;
+  call.fills_device =
+      plan.kernel.cluster == 1 && 10 * num_places(plan) >= 9 * plan.kernel.num_workers;
   call.num_splits = Divisor(int32(plan.partition.num_splits));
   call.kind = plan.partition.kind;
   call.batch_invariant = plan.batch_invariant;

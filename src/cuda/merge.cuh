@@ -240,7 +240,7 @@ struct Team {
   int index;          // of the block's teams
   int warp;           // of the team's
 
-  __device__ void sync() const { sync_warps(index, kWarps); }
+  __device__ void sync() const { sync_warps(BlockBarrier::kTeam, kWarps, index); }
 };
 
 /// Merges the warps of a team, with all of them; each calls take(slice, rows, position) for the

@@ -55,8 +55,10 @@ std::int64_t enough_blocks(const Problem& problem, std::int64_t tile_m, double k
   constexpr double kSmallest = 40e6;
   if (tile_m > 16) return 96;
   const bool long_rows = problem.head_dim + problem.v_head_dim >= 192;
-  const bool quick = long_rows && problem.layout == KvLayout::kContiguous;
-  return quick || kv_bytes <= kSmallest ? 64 : 96;
+  constexpr std::int64_t kCopiedTogether = 16;  // keys
+  const bool together =
+      problem.layout == KvLayout::kContiguous || problem.page_size % kCopiedTogether == 0;
+  return (long_rows && together) || kv_bytes <= kSmallest ? 64 : 96;
 }
 
 std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Resident& resident) {

@@ -12,8 +12,8 @@ namespace leanattn::cuda {
 
 /// Blocks that read a cache about as quickly as all of the device: half of them where they
 /// spend less time on copying and computing than on waiting for memory. Short keys take more
-/// copies for as many bytes, pages more instructions for a copy. Of the smallest caches reading
-/// is not what takes the time.
+/// copies for as many bytes, keys with pages of their own more instructions for a copy. Of the
+/// smallest caches reading is not what takes the time.
 [[nodiscard]] std::int64_t enough_blocks(const Problem& problem, std::int64_t tile_m,
                                          double kv_bytes);
 

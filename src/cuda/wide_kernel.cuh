@@ -366,9 +366,9 @@ __global__ void __launch_bounds__(kWarps* kLanes, 8 / kWarps)
         careful = __syncthreads_or(has_not_finite<Element>(sV, kPieces)) != 0;
       }
       const auto hide_not_finite = [&] {
-        sync_warps(0, kWarps);  // all have read them
+        sync_warps(BlockBarrier::kTeam, kWarps);  // all have read them
         clear_not_finite<Element>(sV, kPieces);
-        sync_warps(0, kWarps);
+        sync_warps(BlockBarrier::kTeam, kWarps);
       };
       if (key < rows.some.end && key + kWideKeys > rows.some.begin) {
         tile.take(call, segment, rows, s_memory + Block::queries(warp), sK, sV, key, careful,
