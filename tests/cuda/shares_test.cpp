@@ -28,6 +28,25 @@ Dealt dealt(const ShareCounts& call, std::int64_t most = 8) {
   return {cluster, shares_of_head(call, cluster, resident(cluster))};
 }
 
+Problem problem_of(std::int64_t head_dim, std::int64_t page_size) {
+  Problem problem;
+  problem.head_dim = problem.v_head_dim = head_dim;
+  problem.page_size = page_size;
+  problem.layout = page_size > 0 ? KvLayout::kPagedDense : KvLayout::kContiguous;
+  return problem;
+}
+
+TEST(Shares, HalfOfTheBlocksAreEnoughWhereCopiesAreFewInstructions) {
+  EXPECT_EQ(enough_blocks(problem_of(128, 0), 8, 134e6), 64);
+  EXPECT_EQ(enough_blocks(problem_of(128, 16), 8, 134e6), 64);
+  EXPECT_EQ(enough_blocks(problem_of(128, 48), 8, 134e6), 64);
+  EXPECT_EQ(enough_blocks(problem_of(128, 1), 8, 134e6), 96);   // keys with pages of their own
+  EXPECT_EQ(enough_blocks(problem_of(128, 24), 8, 134e6), 96);  // a chunk in two pages
+  EXPECT_EQ(enough_blocks(problem_of(64, 0), 8, 134e6), 96);    // short keys
+  EXPECT_EQ(enough_blocks(problem_of(64, 1), 8, 4e6), 64);      // a small cache
+  EXPECT_EQ(enough_blocks(problem_of(128, 0), 32, 4e6), 96);    // many rows
+}
+
 TEST(Shares, AFewTilesHaveAClusterEachOrMore) {
   EXPECT_EQ(dealt(counts(8, 1, 4)), (Dealt{8, 1}));
   EXPECT_EQ(dealt(counts(1, 8, 67)), (Dealt{8, 8}));   // equal sequences: cut at their ends
