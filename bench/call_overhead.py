@@ -22,7 +22,6 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import leanattn
-import leanattn.torch  # the operators
 
 # Heads, KV heads, head dim, keys.
 SHAPES = [(32, 8, 128, 16), (32, 8, 128, 1024), (32, 8, 128, 8192), (8, 1, 128, 131072),

@@ -72,6 +72,10 @@ void initialise(const Plan& plan, std::span<std::byte> workspace, const Stream& 
 void run_fresh(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace,
                const Stream& stream = {});
 
+/// `run_fresh` in memory that is allocated for this run alone, in the order of `stream`; none
+/// where the plan needs none.
+void run_once(const Plan& plan, const Arguments& arguments, const Stream& stream = {});
+
 /// Computes attention. `workspace` is of the plan's device, has at least
 /// plan.workspace_bytes bytes, aligned to kWorkspaceAlignment, and must not be shared
 /// by runs at the same time. On a CPU its content does not matter; on a device it was

@@ -45,19 +45,19 @@ def _where(place: _core.Place) -> str:
 
 
 @lru_cache(maxsize=64)
-def _of_torch(dtype: str, device: Optional[int]) -> Tuple[Any, Any, Any]:
-    """torch.empty, and what torch calls a type and a device; they take longer to find than it."""
+def _of_torch(dtype: str, device: Optional[int]) -> Tuple[Any, Any]:
+    """torch's type and device of these names."""
     torch = sys.modules["torch"]
     where = torch.device("cpu") if device is None else torch.device("cuda", device)
-    return torch.empty, getattr(torch, dtype), where
+    return getattr(torch, dtype), where
 
 
 def empty(place: _core.Place, shape: Tuple[int, ...], dtype: str) -> Any:
     """An array of the library and in the memory of ``place``, or of numpy in host memory."""
     library, device = place
     if library == "torch":
-        torch_empty, torch_dtype, where = _of_torch(dtype, device)
-        return torch_empty(shape, dtype=torch_dtype, device=where)
+        torch_dtype, where = _of_torch(dtype, device)
+        return sys.modules["torch"].empty(shape, dtype=torch_dtype, device=where)
     if device is None:
         return np.empty(shape, numpy_dtype(dtype))
     if library == "cupy":

@@ -109,15 +109,7 @@ void run_plan(const Plan& plan, Call& call, nb::handle out, nb::handle lse, nb::
     return;
   }
   const nb::gil_scoped_release released;
-  if (plan.workspace_bytes == 0) {
-    run_fresh(plan, arguments, {}, stream);
-    return;
-  }
-  const auto release = [&](std::byte* memory) { plan.backend->release(memory, stream); };
-  const std::unique_ptr<std::byte, decltype(release)> memory(
-      plan.backend->allocate(plan.workspace_bytes, stream), release);
-  const std::span<std::byte> workspace(memory.get(), plan.workspace_bytes);
-  run_fresh(plan, arguments, workspace, stream);
+  run_once(plan, arguments, stream);
 }
 
 void initialise_workspace(const Plan& plan, nb::handle workspace, nb::handle stream) {

@@ -270,6 +270,17 @@ void run_fresh(const Plan& plan, const Arguments& arguments, std::span<std::byte
   plan.backend->run_fresh(plan, arguments, workspace, stream);
 }
 
+void run_once(const Plan& plan, const Arguments& arguments, const Stream& stream) {
+  if (plan.workspace_bytes == 0) {
+    run_fresh(plan, arguments, {}, stream);
+    return;
+  }
+  const auto release = [&](std::byte* memory) { plan.backend->release(memory, stream); };
+  const std::unique_ptr<std::byte, decltype(release)> memory(
+      plan.backend->allocate(plan.workspace_bytes, stream), release);
+  run_fresh(plan, arguments, {memory.get(), plan.workspace_bytes}, stream);
+}
+
 void begin(const Plan& plan, const Arguments& arguments, std::span<std::byte> workspace) {
   check_workspace(plan, workspace);
   check_arguments(plan.problem, arguments);
@@ -286,12 +297,7 @@ void work(const Plan& plan, const Arguments& arguments, std::span<std::byte> wor
 
 void decode(const Arguments& arguments, const ScoreRules& rules, const PlanOptions& options,
             const Stream& stream) {
-  const Plan made = plan(problem_of(arguments, rules), options);
-  const auto release = [&](std::byte* memory) { made.backend->release(memory, stream); };
-  const std::unique_ptr<std::byte, decltype(release)> memory(
-      made.backend->allocate(made.workspace_bytes, stream), release);
-  const std::span<std::byte> workspace(memory.get(), made.workspace_bytes);
-  run_fresh(made, arguments, workspace, stream);
+  run_once(plan(problem_of(arguments, rules), options), arguments, stream);
 }
 
 }  // namespace leanattn

@@ -92,6 +92,11 @@ struct CopyMap {
                                               : load_index(call.page_indptr, segment.sequence);
 }
 
+/// The nearest of a segment's keys.
+[[nodiscard]] __device__ inline int nearest_of(const Range32& keys, int key) {
+  return max(keys.begin, min(key, keys.end - 1));
+}
+
 /// The row of a contiguous cache that is the segment's.
 [[nodiscard]] __device__ inline std::int64_t cache_row(const Call& call, const Segment& segment) {
   return call.cache_rows.data == nullptr ? segment.sequence
@@ -182,7 +187,7 @@ class KeyCopier {
 
   /// This lane's key of a chunk, or the nearest one that is the segment's.
   [[nodiscard]] __device__ int lane_key(int first_key) const {
-    return max(keys_.begin, min(first_key + lane_id() % kChunk, keys_.end - 1));
+    return nearest_of(keys_, first_key + lane_id() % kChunk);
   }
   /// Starts copying the chunk from `first_key` on, which holds a key of the segment: every key
   /// by itself, in a page of its own, past the segment, or where no 16-byte copy may touch.

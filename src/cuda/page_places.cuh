@@ -54,7 +54,7 @@ class PagePlaces {
   /// so that the segment's first does not wait for it.
   template <class KeyOf>
   __device__ void look_up_chunks(const KeyOf& key_of, int n) {
-    const auto key = [&](int of) { return in_segment(key_of(of + lane_id())); };
+    const auto key = [&](int of) { return nearest_of(keys_, key_of(of + lane_id())); };
     if (n % unsigned{kLanes} == 1) {
       next_[0] = load_page(key(n - 1 + kLanes));
     } else if (n % unsigned{kLanes} == 0) {
@@ -66,7 +66,7 @@ class PagePlaces {
   template <class KeyOf>
   __device__ void look_up_keys(const KeyOf& key_of, int n) {
     const auto key = [&](int of) {
-      return in_segment(key_of(of + lane_id() / kChunk) + lane_id() % kChunk);
+      return nearest_of(keys_, key_of(of + lane_id() / kChunk) + lane_id() % kChunk);
     };
     const auto load = [&](int of) {
 #pragma unroll
@@ -100,10 +100,6 @@ class PagePlaces {
     pieces_ = {piece(call_.k), piece(call_.v)};
   }
 
-  /// The nearest key that is the segment's.
-  [[nodiscard]] __device__ int in_segment(int key) const {
-    return max(keys_.begin, min(key, keys_.end - 1));
-  }
   [[nodiscard]] __device__ int load_page(int key) const {
     return load_index(call_.page_table, table_ + key / call_.page_size);
   }
