@@ -25,6 +25,7 @@ class BlockMemory {
   static constexpr int kKeys = kStageWarps * kChunk;
   static constexpr int kCopyWarps = 3;  // that bring keys and values
   static constexpr int kNotes = 2;
+  static constexpr int kClaims = 2;
   /// Clusters are where there is room for what their blocks leave for each other.
   static constexpr bool kClusters = kKilobytes >= 227;
   static constexpr int kInboxFloats = ClusterInbox::floats(num_slices_of(kRowTiles, kVHeadDim));
@@ -34,12 +35,13 @@ class BlockMemory {
   static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
   static constexpr int kInboxesBytes = kClusters ? 2 * kInboxFloats * 4 : 0;
   static constexpr int kNoteBytes = static_cast<int>(sizeof(SegmentNote));
-  static constexpr int kMostBarriers = 32;
+  static constexpr int kLineBytes = static_cast<int>(sizeof(Line)) + kClaims * 8;
+  static constexpr int kMostBarriers = 36;
   static constexpr int kQueriesBytes = TileMemory<8 * kRowTiles, kHeadDim>::kBytes;
   static constexpr int kFourWarpsMerge = MergeMemory<kVHeadDim, kStageWarps>::kBytes;
   static constexpr int kRoom = kKilobytes * 1024 - kNotes * kQueriesBytes - kInboxesBytes -
                                kNotes * kNoteBytes - kMostBarriers * Barrier::kBytes -
-                               static_cast<int>(sizeof(Line));  // for stages and merging
+                               kLineBytes;  // for stages and merging
 
  public:
   /// Two groups of four warps, as far as registers and memory suffice. They take turns over the
@@ -99,6 +101,10 @@ class BlockMemory {
   [[nodiscard]] __device__ Line& line() const {
     return *reinterpret_cast<Line*>(memory_ + kLineAt);
   }
+  /// A worker whose share the block takes.
+  [[nodiscard]] __device__ int& claim(int index) const {
+    return reinterpret_cast<int*>(memory_ + kClaimsAt)[index];
+  }
 
   // Barriers. Of a stage: its keys have landed; all have taken them.
   [[nodiscard]] __device__ Barrier full(int stage) const { return barrier(stage); }
@@ -113,27 +119,38 @@ class BlockMemory {
     return barrier(2 * (kStages + kNotes) + parity);
   }
   /// All blocks of the cluster have begun a segment.
-  [[nodiscard]] __device__ Barrier begun() const { return barrier(kBarriers - 1); }
+  [[nodiscard]] __device__ Barrier begun() const { return barrier(kClaimBarriers - 1); }
+  // Of a claim: it is made; all warps without a tile have heard of it.
+  [[nodiscard]] __device__ Barrier claimed(int claim) const {
+    return barrier(kClaimBarriers + claim);
+  }
+  [[nodiscard]] __device__ Barrier heard(int claim) const {
+    return barrier(kClaimBarriers + kClaims + claim);
+  }
 
   /// With all warps that have a tile: each has a part of them. (Addresses that differ in a warp
   /// would be taken one after the other.)
-  __device__ void init_barriers(int warp, int cluster_size) const {
+  __device__ void init_barriers(int warp, int cluster_size, bool claims) const {
     if (lane_id() != 0) return;
+    const int count = claims ? kBarriers : kClaimBarriers;
 #pragma unroll 1
-    for (int i = warp; i < kBarriers; i += kWarps) {
-      const int arrivals = i < kStages                  ? kCopyWarps * kLanes
-                           : i < 2 * kStages            ? kStageWarps * kParts * Barrier::kOfWarp
-                           : i < 2 * kStages + kNotes   ? Barrier::kOfWarp
-                           : i < 2 * (kStages + kNotes) ? kWarps * Barrier::kOfWarp
-                           : i < kBarriers - 1          ? 1
-                                                        : cluster_size;
+    for (int i = warp; i < count; i += kWarps) {
+      const int arrivals = i < kStages                    ? kCopyWarps * kLanes
+                           : i < 2 * kStages              ? kStageWarps * kParts * Barrier::kOfWarp
+                           : i < 2 * kStages + kNotes     ? Barrier::kOfWarp
+                           : i < 2 * (kStages + kNotes)   ? kWarps * Barrier::kOfWarp
+                           : i < kClaimBarriers - 1       ? 1
+                           : i < kClaimBarriers           ? cluster_size
+                           : i < kClaimBarriers + kClaims ? Barrier::kOfWarp
+                                                          : kOtherWarps * Barrier::kOfWarp;
       barrier(i).init(arrivals);
     }
     fence_barrier_init();
   }
 
  private:
-  static constexpr int kBarriers = 2 * kStages + 2 * kNotes + 3;
+  static constexpr int kClaimBarriers = 2 * kStages + 2 * kNotes + 3;  // come before these
+  static constexpr int kBarriers = kClaimBarriers + 2 * kClaims;
   static constexpr int kQueriesAt = kStages * kStageBytes;
   static constexpr int kMergeAt = kQueriesAt + kNotes * kParts * kQueryBytes;
   static constexpr int kInboxesAt = kMergeAt + kParts * kMergeBytes;
@@ -141,7 +158,8 @@ class BlockMemory {
   static constexpr int kBarriersAt = kNotesAt + kNotes * kNoteBytes;
   static_assert(kBarriers <= kMostBarriers);
   static constexpr int kLineAt = kBarriersAt + kMostBarriers * Barrier::kBytes;
-  static_assert(kLineAt + static_cast<int>(sizeof(Line)) == kBytes);
+  static constexpr int kClaimsAt = kLineAt + static_cast<int>(sizeof(Line));
+  static_assert(kLineAt + kLineBytes == kBytes);
 
   [[nodiscard]] __device__ Barrier barrier(int index) const {
     return Barrier(base_ + kBarriersAt + index * Barrier::kBytes);

@@ -61,6 +61,7 @@ struct Call {
   RuleTensor<3> tree;
 
   std::uint32_t* counters = nullptr;  // [workers][slices], zero between calls
+  std::uint32_t* claims = nullptr;    // shares claimed, zero between calls; null: none are
   float* partials = nullptr;          // [slots][slices][kSliceFloats]
   std::int64_t* timeline = nullptr;   // [grid][2] start and end of every block, ns; may be null
 

@@ -135,15 +135,4 @@ class CopyWarp {
   Copier copier_;
 };
 
-/// What copy warp `mine` does.
-template <bool kPaged, class Copier, class Memory>
-__device__ void bring_keys(const Call& call, const Memory& memory, Cursor& cursor,
-                           const ClusterShare& share, int mine) {
-  CopyWarp<kPaged, Copier, Memory> warp(call, memory, share, mine);
-  cursor.start();
-  sync_warps(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
-#pragma unroll 1
-  while (!cursor.done()) warp.bring(cursor.next());
-}
-
 }  // namespace leanattn::cuda

@@ -41,6 +41,8 @@ struct LoadedLengths {
       end_query = load_index(call.q_offsets, sequence + 1);
     }
   }
+  /// Until then the load takes the time of what does not need it.
+  __device__ void wait() const { asm volatile("" ::"r"(kv_len)); }
 };
 
 [[nodiscard]] __device__ inline RowBlock row_block_of(const Call& call, int row_block, int tile_m,
@@ -78,46 +80,51 @@ struct LoadedLengths {
   return (block.keys.end - 1) / call.tile_n + 1 - block.keys.begin / call.tile_n;
 }
 
-/// LeanTiles of the line before groups of row blocks, in shared memory; only where there
-/// are more row blocks than lanes. A group is 32 row blocks, or a multiple where there
-/// would be too many groups.
-struct Line {
-  static constexpr int kMaxGroups = 128;
-  int before[kMaxGroups + 1];
-};
+/// LeanTiles of the row blocks from `first` on, `count` of them.
+[[nodiscard]] __device__ inline int num_lean_tiles_of(const Call& call, int tile_m, int first,
+                                                      int count) {
+  constexpr int kAtOnce = 4;  // loads in flight
+  int size = 0;
+#pragma unroll 1
+  for (; count > 0; count -= kAtOnce, first += kAtOnce) {
+    LoadedLengths loaded[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i < count && first + i < call.num_row_blocks) loaded[i].load(call, first + i);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i >= count || first + i >= call.num_row_blocks) break;
+      size += num_lean_tiles(call, row_block_of(call, first + i, tile_m, loaded[i]));
+    }
+  }
+  return size;
+}
 
-[[nodiscard]] __device__ inline int line_group_size(const Call& call) {
-  return max(1, ceil_div_int(call.num_row_blocks, kLanes * Line::kMaxGroups)) * kLanes;
+/// Of so many row blocks a warp sums up the line by itself.
+inline constexpr int kMostOfAWarp = 4 * kLanes;
+
+/// A line of more row blocks than lanes is 32 stretches, one a lane, of so many row blocks each:
+/// at most 4, or a multiple of 32.
+[[nodiscard]] __device__ inline int stretch_stride(const Call& call) {
+  const int stride = ceil_div_int(call.num_row_blocks, kLanes);
+  return stride <= kMostOfAWarp / kLanes ? stride : ceil_div_int(stride, kLanes) * kLanes;
 }
-[[nodiscard]] __device__ inline int num_line_groups(const Call& call) {
-  return ceil_div_int(call.num_row_blocks, line_group_size(call));
-}
+
+/// What the warps of a block tell each other of a line that is too long for one of them.
+struct Line {
+  int sizes[kLanes];  // LeanTiles of the stretches that make the whole line
+};
 
 /// Fills `line`; with all threads of the block. Out of line, as everything that a common
 /// call does not come through: instructions are fetched from memory, too.
 static __device__ __noinline__ void lay_out_line(const Call& call, int tile_m, Line& line) {
-  const int groups = num_line_groups(call);
-  const int group_size = line_group_size(call);
-  for (int group = warp_id(); group < groups; group += num_warps()) {
-    int size = 0;
-    for (int i = lane_id(); i < group_size; i += kLanes) {
-      const int row_block = group * group_size + i;
-      if (row_block >= call.num_row_blocks) break;
-      size += num_lean_tiles(call, row_block_of(call, row_block, tile_m));
-    }
-    size = __reduce_add_sync(kAllLanes, size);
-    if (lane_id() == 0) line.before[group + 1] = size;
-  }
-  __syncthreads();
-  if (warp_id() == 0) {
-    int sum = 0;
-    for (int first = 0; first < groups; first += kLanes) {
-      const int group = first + lane_id();
-      const int before = sum + inclusive_sum(group < groups ? line.before[group + 1] : 0);
-      if (group < groups) line.before[group + 1] = before;
-      sum = shuffle(before, kLanes - 1);
-    }
-    if (lane_id() == 0) line.before[0] = 0;
+  const int stride = stretch_stride(call);
+  const int of_lane = stride / kLanes;
+  for (int i = warp_id(); i < kLanes; i += num_warps()) {
+    const int first = i * stride + lane_id() * of_lane;
+    const int size = __reduce_add_sync(kAllLanes, num_lean_tiles_of(call, tile_m, first, of_lane));
+    if (lane_id() == 0) line.sizes[i] = size;
   }
   __syncthreads();
 }
@@ -156,22 +163,41 @@ struct LineWindow {
   [[nodiscard]] __device__ int end() const { return shuffle(before + size, kLanes - 1); }
 };
 
-/// The window that holds `place` of the line.
-static __device__ __noinline__ LineWindow seek_line(const Call& call, const Line& line, int tile_m,
+/// What a lane knows of the 32 stretches that make the line.
+struct SummedLine {
+  int before;  // LeanTiles before this lane's
+  int size;    // of all
+};
+
+/// `line` holds their sizes if a warp does not suffice.
+static __device__ __noinline__ SummedLine sum_up_line(const Call& call, const Line& line,
+                                                      int tile_m) {
+  const int stride = stretch_stride(call);
+  const int size = call.num_row_blocks > kMostOfAWarp
+                       ? line.sizes[lane_id()]
+                       : num_lean_tiles_of(call, tile_m, lane_id() * stride, stride);
+  const int end = inclusive_sum(size);
+  return {end - size, shuffle(end, kLanes - 1)};
+}
+
+/// The window that holds `place` of the line; `before` as `sum_up_line` has it.
+static __device__ __noinline__ LineWindow seek_line(const Call& call, int before, int tile_m,
                                                     int place) {
-  const int groups = num_line_groups(call);
-  int group = -1;  // the last with before ≤ place
-  for (int first = 0; first < groups; first += kLanes) {
-    const int mine = first + lane_id();
-    const bool starts = mine < groups && line.before[mine] <= place;
-    group += __popc(__ballot_sync(kAllLanes, starts));
+  int first = 0;
+  for (int stride = stretch_stride(call);;) {
+    // The last stretch with before ≤ place: one without a LeanTile has what its next has.
+    const int lane = __popc(__ballot_sync(kAllLanes, before <= place)) - 1;
+    const int before_first = shuffle(before, lane);
+    first += lane * stride;
+    if (stride <= kLanes) {
+      LineWindow window;
+      window.load(call, tile_m, first, before_first);
+      return window;
+    }
+    stride = ceil_div_int(stride, kLanes);
+    const int size = num_lean_tiles_of(call, tile_m, first + lane_id() * stride, stride);
+    before = before_first + inclusive_sum(size) - size;
   }
-  LineWindow window;
-  window.load(call, tile_m, group * line_group_size(call), line.before[group]);
-  while (window.end() <= place) {
-    window.load(call, tile_m, window.first + kLanes, window.end());
-  }
-  return window;
 }
 
 /// A work range ∩ one output tile; the same in all lanes.
@@ -188,18 +214,19 @@ struct Segment {
 };
 
 /// Steps through the segments of a place for workers: a block, or a cluster of them. Of
-/// stream_k a place may have several workers, every num_places-th, one after the other.
+/// stream_k a place may have several workers, one after the other (claims.cuh).
 class Cursor {
  public:
-  /// Loads lengths. `line` was filled by `lay_out_line` if the call has more row blocks than a
-  /// warp lanes.
+  /// Loads lengths. `line` was filled by `lay_out_line` if a warp does not suffice for the call.
   __device__ Cursor(const Call& call, int tile_m, const Line& line, int place)
       : call_(call), line_(line), tile_m_(tile_m), worker_(place) {
     if (call.kind != PartitionKind::kStreamK) {
       const int row_block = worker_ / call.num_splits / call.num_kv_heads;
       if (row_block < call.num_row_blocks) loaded_.load(call, row_block);
-    } else if (call.num_row_blocks <= kLanes) {
-      if (lane_id() < call.num_row_blocks) loaded_.load(call, lane_id());
+    } else if (call.num_row_blocks <= kMostOfAWarp) {
+      // Of more row blocks than lanes the others come with the first of a stretch.
+      const int mine = lane_id() * stretch_stride(call);
+      if (mine < call.num_row_blocks) loaded_.load(call, mine);
     }
   }
   /// Before all that follows; between the constructor and this there is time for other things.
@@ -212,9 +239,18 @@ class Cursor {
     }
   }
 
-  [[nodiscard]] __device__ bool done() const {
-    return next_ >= end_ && worker_ + call_.num_places >= num_workers_;
+  /// Whether there is no segment left. `worker_after(worker)` is whose share this place takes
+  /// once that worker's has ended. Not again once it was true.
+  template <class WorkerAfter>
+  [[nodiscard]] __device__ bool done(WorkerAfter&& worker_after) {
+    if (next_ < end_) return false;
+    worker_ = worker_after(worker_);
+    if (worker_ >= num_workers_) return true;
+    start_share();
+    return false;
   }
+  /// Of stream_k, those that have a share.
+  [[nodiscard]] __device__ int num_workers() const { return num_workers_; }
   /// Of the segment that `next` last gave.
   [[nodiscard]] __device__ int worker() const { return worker_; }
 
@@ -226,10 +262,6 @@ class Cursor {
 
   /// The segment that begins where the last one ended. Not when done.
   [[nodiscard]] __device__ Segment next() {
-    if (next_ >= end_) {
-      worker_ += call_.num_places;
-      start_share();
-    }
     const bool by_tile = call_.kind != PartitionKind::kStreamK;
     const int scale = call_.num_lines.value() > 1 ? 1 : call_.num_kv_heads.value();
     const int place = next_ - line_begin_;
@@ -287,7 +319,10 @@ class Cursor {
       window_.lay_out(call_, tile_m_, 0, 0, loaded_);
       per_head = window_.end();
     } else {
-      per_head = line_.before[num_line_groups(call_)];
+      loaded_.wait();
+      const SummedLine summed = sum_up_line(call_, line_, tile_m_);
+      before_lane_ = summed.before;
+      per_head = summed.size;
     }
     const int lines = call_.num_lines.value();
     line_size_ = lines > 1 ? per_head : per_head * call_.num_kv_heads.value();
@@ -314,7 +349,7 @@ class Cursor {
   [[nodiscard]] __device__ int seek(int place, int scale) {
     int lane = window_.find(place, scale);
     if (lane < 0) {
-      window_ = seek_line(call_, line_, tile_m_, place / scale);
+      window_ = seek_line(call_, before_lane_, tile_m_, place / scale);
       lane = window_.find(place, scale);
     }
     return lane;
@@ -325,6 +360,7 @@ class Cursor {
   int tile_m_;
   LoadedLengths loaded_;
   LineWindow window_;
+  int before_lane_ = 0;  // LeanTiles of the line before this lane's stretch
   int line_size_ = 0;
   int line_begin_ = 0;  // id of the line's first LeanTile
   int line_index_ = 0;

@@ -117,12 +117,6 @@ const BlockLayout& block_layout(const CompiledKernel& kernel) {
   return *layout;
 }
 
-std::int64_t num_places(const Plan& plan) {
-  const Partition& partition = plan.partition;
-  const bool in_turn = partition.kind == PartitionKind::kStreamK && plan.kernel.cluster == 1;
-  return in_turn ? std::min(partition.num_workers, plan.kernel.num_workers) : partition.num_workers;
-}
-
 void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
             const Stream& stream) {
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row

@@ -7,10 +7,6 @@
 
 namespace leanattn::cuda {
 
-/// Workers that a launch of `plan` has at once. Where a head count does not divide the SMs
-/// there may be more shares of stream_k than blocks, which take several in turn.
-[[nodiscard]] std::int64_t num_places(const Plan& plan);
-
 /// Launches `call` of `plan`: one kernel, or for fixed_split two. Throws CudaError.
 void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel, const Stream& stream);
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/block_memory.cuh"
+#include "cuda/claims.cuh"
 #include "cuda/combine_kernel.cuh"
 #include "cuda/copy_warp.cuh"
 #include "cuda/kernel_table.h"
@@ -20,10 +21,16 @@ namespace leanattn::cuda {
 template <class Memory>
 __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cursor) {
   RingPlace<Memory::kNotes> place;
+  Claims<Memory> claims(call, memory);
+  Claimer<Memory> claimer(call, memory);
+  const auto worker_after = [&](int worker) {
+    claimer.claim_ahead(worker, cursor.num_workers());
+    return claims.worker_after(worker);
+  };
   for (;;) {
     SegmentNote& note = memory.note(place.index);
     memory.read(place.index).wait(place.parity ^ 1);
-    if (cursor.done()) {
+    if (cursor.done(worker_after)) {
       note.end = true;
     } else {
       const Segment segment = cursor.next();
@@ -43,18 +50,20 @@ __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cu
     memory.noted(place.index).arrive_as_warp();
     if (note.end) break;
     place.advance();
+    claimer.claim_ahead(cursor.worker(), cursor.num_workers());
   }
 }
 
 /// The end of a segment that a cluster's blocks shared: each sends its slices to the blocks
 /// that merge them. An inbox is used every other segment: once all blocks have begun this
-/// one, they have emptied it.
+/// one, they have emptied it. `phases` has a bit of each inbox: that of its barrier's phase.
 template <class Element, int kVHeadDim, int kRowTiles, class Memory, class Tile>
 __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, const Memory& memory,
                                   const Tile& tile, int warp, const ClusterShare& share,
-                                  unsigned round) {
+                                  unsigned round, unsigned& phases) {
   using Place = PositionPlace<kVHeadDim>;
   const int parity = static_cast<int>(round & 1);
+  const unsigned phase = phases >> parity & 1;
   const ClusterInbox inbox{memory.inbox(parity), memory.arrived(parity), share.rank, share.size};
   const int rows =
       rows_of_block(call, note.segment.block.q_len, note.segment.row_block, 8 * kRowTiles).size();
@@ -65,12 +74,10 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
   };
   constexpr int kSlices = num_slices_of(kRowTiles, kVHeadDim);
   if (round >= 2) memory.begun().wait(round & 1);
-  if (warp == 0) {
-    const int mine = lane_id() * share.size + share.rank;
-    const int count = __popc(__ballot_sync(kAllLanes, mine < kSlices && exists(mine)));
-    if (lane_id() == 0) inbox.expect(count);
-    if (count == 0) inbox.arrived.wait(round / 2 & 1);  // nobody else will
-  }
+  const int mine = lane_id() * share.size + share.rank;
+  const int count = __popc(__ballot_sync(kAllLanes, mine < kSlices && exists(mine)));
+  if (count > 0) phases ^= 1u << parity;  // of what is sent nothing, no phase ends
+  if (count > 0 && warp == 0 && lane_id() == 0) inbox.expect(count);
   const auto team = memory.team(warp);
   for_each_slice<kVHeadDim>(
       call, note.segment, Memory::rows(team.index), tile, team,
@@ -83,7 +90,7 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
     const Place at(slice, rows);
     const OutputPlace place(call, note.segment,
                             note.segment.row_block * 8 * kRowTiles + (at.real ? at.row : 0));
-    inbox.arrived.wait(round / 2 & 1);
+    inbox.arrived.wait(phase);
     const Position position = inbox.merged(nth);
     if (!note.segment.whole()) {
       share_slice<Element, kVHeadDim>(call, note.segment, note.partners, 8 * kRowTiles, slice, rows,
@@ -107,6 +114,7 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
   WarpTile<Element, kHeadDim, kVHeadDim, Memory::kTileRowTiles> tile;
   RingPlace<Memory::kStages> first;  // the segment's first stage
   RingPlace<Memory::kNotes> note;
+  unsigned inbox_phases = 0;
 #pragma unroll 1
   for (unsigned round = 0;; ++round, note.advance()) {
     memory.noted(note.index).wait(note.parity);
@@ -142,7 +150,7 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
       finish_segment<Element, kVHeadDim>(call, noted.segment, noted.partners, part, tile, team);
     } else {
       finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, share,
-                                                       round);
+                                                       round, inbox_phases);
     }
     memory.read(note.index).arrive_as_warp();
   }
@@ -169,7 +177,7 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   const int place = static_cast<int>(blockIdx.x) / call.cluster;
   share.rank = static_cast<int>(blockIdx.x) - place * share.size;
   if (!call.reads_early) wait_for_call_ahead();
-  if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kLanes) {
+  if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kMostOfAWarp) {
     lay_out_line(call, kTileM, memory.line());
   }
   // Loads the lengths, for the warps without a tile; the barriers are set up meanwhile.
@@ -177,7 +185,7 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   // The warps with a tile set up the barriers, and one tells the others, who ask once they have
   // set up their copies.
   if (warp < Memory::kWarps) {
-    memory.init_barriers(warp, share.size);
+    memory.init_barriers(warp, share.size, call.claims != nullptr);
     sync_warps(BlockBarrier::kTiles, Memory::kWarps);
     if (warp == 0) arrive_with_warp(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
   }
@@ -198,15 +206,23 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   }
   if constexpr (Memory::kGroups == 2) fewer_registers<kOtherRegisters>();
   const int role = warp - Memory::kWarps;
-  if (role < Memory::kCopyWarps) {
-    if (call.fills_device) let_next_call_start();
-    using Copier = KeyCopier<kHeadDim, kVHeadDim, Reuse::kOnce>;
-    bring_keys<kPaged, Copier>(call, memory, cursor, share, role);
+  const bool copies = role < Memory::kCopyWarps;
+  if (copies && call.fills_device) let_next_call_start();
+  using Copier = KeyCopier<kHeadDim, kVHeadDim, Reuse::kOnce>;
+  CopyWarp<kPaged, Copier, Memory> copy_warp(call, memory, share, role);
+  cursor.start();
+  // In one place for all: to compute-sanitizer's synccheck warps that wait for a barrier in two
+  // places of the code have diverged.
+  sync_warps(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
+  if (copies) {
+    Claims<Memory> claims(call, memory);
+#pragma unroll 1
+    while (!cursor.done([&](int worker) { return claims.worker_after(worker); })) {
+      copy_warp.bring(cursor.next());
+    }
     let_next_call_start();
   } else {
-    cursor.start();
     const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
-    sync_warps(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
     wait_for_call_ahead();
     note_segments(call, memory, cursor);
     if (maybe_empty_blocks) write_empty_blocks<Element, kVHeadDim>(call, kTileM);

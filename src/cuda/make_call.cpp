@@ -95,6 +95,7 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   Call call;
   set_tensors(call, problem, arguments);
   call.counters = reinterpret_cast<std::uint32_t*>(workspace.data());
+  if (layout.counts_claims) call.claims = call.counters + layout.num_counters - 1;
   call.partials = reinterpret_cast<float*>(workspace.data() + layout.partials);
   call.timeline = timeline_for(plan.partition.num_workers * plan.kernel.cluster);
   call.scale = problem.scale();

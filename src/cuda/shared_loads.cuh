@@ -28,9 +28,12 @@ template <class Element>
   return found;
 }
 
-/// Makes such elements 0.
+/// Makes such elements 0 once all threads of the block have come, for all of them. Out of line, as
+/// everything that a common call does not come through.
 template <class Element>
-__device__ __noinline__ void clear_not_finite(unsigned sV, int count) {
+__device__ __noinline__ void hide_not_finite(unsigned sV, int count) {
+  __syncwarp();
+  __syncthreads();
 #pragma unroll 1
   for (int i = threadIdx.x; i < count * 4; i += blockDim.x) {
     std::uint32_t pair = load_shared_pair(sV + i * 4);
@@ -39,6 +42,7 @@ __device__ __noinline__ void clear_not_finite(unsigned sV, int count) {
     if (TensorCore<Element>::not_finite(pair & 0xffff0000u)) pair &= 0xffffu;
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(sV + i * 4), "r"(pair) : "memory");
   }
+  __syncthreads();
 }
 
 }  // namespace leanattn::cuda

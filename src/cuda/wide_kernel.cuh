@@ -55,7 +55,10 @@ struct WideBlock {
 /// keeps out of the registers.
 static __device__ __noinline__ void note_next(const Call& call, Cursor& cursor, int tile_m,
                                               WideNote& note) {
-  const bool end = cursor.done();
+  const bool end = cursor.done([&](int worker) {
+    return call.claims == nullptr ? worker + call.num_places
+                                  : claim_share(call, cursor.num_workers());
+  });
   if (!end) {
     const Segment segment = cursor.next();
     note.segment = segment;  // all lanes the same
@@ -309,7 +312,7 @@ __global__ void __launch_bounds__(kWarps* kLanes, 8 / kWarps)
   }
 
   wait_for_call_ahead();
-  if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kLanes) {
+  if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kMostOfAWarp) {
     lay_out_line(call, Block::kTileM, line);
   }
   Cursor cursor(call, Block::kTileM, line, static_cast<int>(blockIdx.x));
@@ -358,23 +361,16 @@ __global__ void __launch_bounds__(kWarps* kLanes, 8 / kWarps)
       }
       const unsigned sK = s_memory + stage;
       const unsigned sV = sK + Block::kKBytes;
-      constexpr int kPieces = kWideKeys * kVHeadDim / 8;
       // A weight of 0 hides a key from the product unless its value is NaN or infinite.
       bool careful = false;
       if ((kRuled || key < notes[slot].all.begin || key + kWideKeys > notes[slot].all.end) &&
           rows_see_different_keys(call)) {
-        careful = __syncthreads_or(has_not_finite<Element>(sV, kPieces)) != 0;
+        careful = __syncthreads_or(has_not_finite<Element>(sV, Tile::kVPieces)) != 0;
       }
-      const auto hide_not_finite = [&] {
-        sync_warps(BlockBarrier::kTeam, kWarps);  // all have read them
-        clear_not_finite<Element>(sV, kPieces);
-        sync_warps(BlockBarrier::kTeam, kWarps);
-      };
-      if (key < rows.some.end && key + kWideKeys > rows.some.begin) {
-        tile.take(call, segment, rows, s_memory + Block::queries(warp), sK, sV, key, careful,
-                  hide_not_finite);
-      } else if (careful) {
-        hide_not_finite();
+      // Where values that are not finite are hidden, all warps come, also one whose rows see none
+      // of the keys: it has a part in that, and to synccheck warps that wait in two places diverge.
+      if (careful || (key < rows.some.end && key + kWideKeys > rows.some.begin)) {
+        tile.take(call, segment, rows, s_memory + Block::queries(warp), sK, sV, key, careful);
       }
       stage = next_stage;
     }

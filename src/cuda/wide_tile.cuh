@@ -69,6 +69,7 @@ struct WideTile {
   static constexpr int kKeyTiles = kWideKeys / 8;
   static constexpr int kDimTiles = kVHeadDim / 8;
   static constexpr int kChunks = kWideKeys / kChunk;
+  static constexpr int kVPieces = kWideKeys * kVHeadDim / 8;  // of 16 bytes
   using QMemory = TileMemory<kRows, kHeadDim>;
   using KMemory = TileMemory<kChunk, kHeadDim>;  // K and V lie in chunks of 16 keys
   using VMemory = TileMemory<kChunk, kVHeadDim>;
@@ -94,13 +95,11 @@ struct WideTile {
     }
   }
 
-  /// Takes in keys [first_key, first_key + 64), of which some row sees some. `careful`: V
-  /// has elements that are NaN or infinite, and some row does not see them all; then
-  /// `hide_not_finite`, which makes them 0 for all warps, is called in between.
-  template <class HideNotFinite>
+  /// Takes in keys [first_key, first_key + 64). `careful`: V has elements that are NaN or
+  /// infinite, and some row does not see them all; then it hides them, with all warps of the
+  /// block.
   __device__ void take(const Call& call, const Segment& segment, const WideRows& rows, unsigned sQ,
-                       unsigned sK, unsigned sV, int first_key, bool careful,
-                       const HideNotFinite& hide_not_finite) {
+                       unsigned sK, unsigned sV, int first_key, bool careful) {
     ScoreTile S;
     multiply_keys(S, sQ, sK);
     if (kRuled || first_key < rows.all.begin || first_key + kWideKeys > rows.all.end) {
@@ -110,7 +109,7 @@ struct WideTile {
     raise_max(S, factor);
     if (careful) {
       add_not_finite(S, sV);
-      hide_not_finite();
+      hide_not_finite<Element>(sV, kVPieces);
     }
     weigh(S, factor);
     accumulate(S, sV);

@@ -11,6 +11,12 @@ std::int64_t num_row_blocks(const Problem& problem, const Kernel& kernel) {
   return problem.batch * ceil_div(problem.packed_rows(problem.max_q_len), kernel.tile_m);
 }
 
+std::int64_t num_places(const Plan& plan) {
+  const Partition& partition = plan.partition;
+  const bool in_turn = partition.kind == PartitionKind::kStreamK && plan.kernel.cluster == 1;
+  return in_turn ? std::min(partition.num_workers, plan.kernel.num_workers) : partition.num_workers;
+}
+
 Workspace workspace_of(const Plan& plan) {
   const Problem& problem = plan.problem;
   const std::int64_t rows = std::min(plan.kernel.tile_m, problem.packed_rows(problem.max_q_len));
@@ -28,6 +34,8 @@ Workspace workspace_of(const Plan& plan) {
   workspace.num_counters =
       counts ? workspace.num_slices * (plan.batch_invariant ? tiles : plan.partition.num_workers)
              : 0;
+  workspace.counts_claims = num_places(plan) < partition.num_workers;
+  if (workspace.counts_claims) ++workspace.num_counters;
   std::int64_t slots = merges ? num_partials(plan) : 0;
   if (plan.batch_invariant) {
     const std::int64_t per_tile = ceil_div(problem.max_kv_len, plan.tile_n);
