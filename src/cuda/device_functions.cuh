@@ -12,13 +12,17 @@ namespace leanattn::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kLanes = 32;
 
-[[nodiscard]] __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kLanes; }
+[[nodiscard]] __device__ inline int lane_id() {
+  return static_cast<int>(threadIdx.x % unsigned{kLanes});
+}
 /// The same in all lanes, and known to be: what depends on it alone does not diverge. Ask
 /// once.
 [[nodiscard]] __device__ inline int warp_id() {
-  return __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kLanes, 0);
+  return __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / unsigned{kLanes}), 0);
 }
-[[nodiscard]] __device__ inline int num_warps() { return static_cast<int>(blockDim.x) / kLanes; }
+[[nodiscard]] __device__ inline int num_warps() {
+  return static_cast<int>(blockDim.x / unsigned{kLanes});
+}
 
 /// Barriers of some of a block's warps, besides that of all.
 enum class BlockBarrier : int {
@@ -59,7 +63,7 @@ template <class T>
 [[nodiscard]] __device__ inline int load_index(const Indices& indices, std::int64_t column,
                                                std::int64_t row = 0) {
   const std::int64_t i = row * indices.row_stride + column;
-  const auto* entry = static_cast<const std::byte*>(indices.data) + (i << (indices.wide ? 3 : 2));
+  const auto* entry = static_cast<const std::byte*>(indices.data) + (i << indices.shift);
   return *reinterpret_cast<const std::int32_t*>(entry);
 }
 

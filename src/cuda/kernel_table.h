@@ -30,8 +30,10 @@ struct CompiledKernel {
   int v_head_dim = 0;
   int row_tiles = 1;  // groups of 8 packed query rows of an output tile
   Scores scores = Scores::kAny;
-  const void* contiguous = nullptr;  // the kernel for contiguous caches
-  const void* paged = nullptr;       // and for paged ones, which takes the same room
+  const void* contiguous = nullptr;         // the kernel for contiguous caches
+  const void* paged = nullptr;              // and for paged ones, which takes the same room
+  const void* common_contiguous = nullptr;  // the same for common calls, or null
+  const void* common_paged = nullptr;
   std::array<BlockLayout, kBlockKilobytes.size()> layouts;  // as kBlockKilobytes
   const void* combine = nullptr;                            // the second launch of fixed_split
 

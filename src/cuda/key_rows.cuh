@@ -225,7 +225,9 @@ class KeyCopier {
 
     __device__ explicit Rows(const CacheTensor& cache)
         : lane(Map::row() * cache.slot_stride * 2),
-          row_step(Map::kRowStep * cache.slot_stride * 2) {}
+          row_step(Map::kRowStep * cache.slot_stride * 2) {
+      asm volatile("" : "+l"(lane), "+l"(row_step));  // while lengths are on their way
+    }
     __device__ void begin(const CacheTensor& cache, int kv_head, std::int64_t row) {
       column = static_cast<const std::byte*>(cache.data) +
                (kv_head * cache.head_stride + row * cache.page_stride) * 2 + Map::column();

@@ -38,7 +38,9 @@ const BlockLayout* prepared_layout(const CompiledKernel& kernel) {
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute");
   if (layout.shared_bytes > most) return &kNone;
-  for (const void* code : {kernel.contiguous, kernel.paged}) {
+  for (const void* code :
+       {kernel.contiguous, kernel.paged, kernel.common_contiguous, kernel.common_paged}) {
+    if (code == nullptr) continue;
     check_cuda(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     layout.shared_bytes),
                "cudaFuncSetAttribute");
@@ -53,6 +55,15 @@ struct Shape {
   int shared_bytes = 0;
   std::int64_t cluster = 1;
 };
+
+const void* code_for(const CompiledKernel& kernel, const Call& call) {
+  const bool paged = call.layout != KvLayout::kContiguous;
+  const void* common = paged ? kernel.common_paged : kernel.common_contiguous;
+  bool is_common = common != nullptr;
+  for_each_common_condition(call, [&](bool holds) { is_common = is_common && holds; });
+  if (is_common) return common;
+  return paged ? kernel.paged : kernel.contiguous;
+}
 
 void launch_kernel(const void* kernel, const Shape& shape, const Call& call, const Stream& stream) {
   cudaLaunchConfig_t config{};
@@ -122,8 +133,7 @@ void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row
   const BlockLayout& layout = block_layout(kernel);
   const std::int64_t cluster = plan.kernel.cluster;
-  const bool paged = call.layout != KvLayout::kContiguous;
-  launch_kernel(paged ? kernel.paged : kernel.contiguous,
+  launch_kernel(code_for(kernel, call),
                 {call.num_places * cluster, layout.threads, layout.shared_bytes, cluster}, call,
                 stream);
   const bool combines = plan.partition.kind == PartitionKind::kFixedSplit &&

@@ -170,18 +170,18 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   constexpr int kOElements = Memory::kTileRowTiles * kVHeadDim;
   constexpr int kTileRegisters = kOElements <= 128 ? 184 : kOElements <= 256 ? 192 : 200;
   constexpr int kOtherRegisters = 3 * 168 - 2 * kTileRegisters;
+  if (!call.reads_early) wait_for_call_ahead();
+  LineWindow window;
+  window.load_early(call);
   const Memory memory(bytes);
   const int warp = warp_id();
   ClusterShare share;
   share.size = call.cluster.value();
   const int place = static_cast<int>(blockIdx.x) / call.cluster;
   share.rank = static_cast<int>(blockIdx.x) - place * share.size;
-  if (!call.reads_early) wait_for_call_ahead();
-  if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kMostOfAWarp) {
-    lay_out_line(call, kTileM, memory.line());
-  }
+  if (is_long_line(call)) lay_out_line(call, kTileM, memory.line());
   // Loads the lengths, for the warps without a tile; the barriers are set up meanwhile.
-  Cursor cursor(call, kTileM, memory.line(), place);
+  Cursor cursor(call, kTileM, memory.line(), window, place);
   // The warps with a tile set up the barriers, and one tells the others, who ask once they have
   // set up their copies.
   if (warp < Memory::kWarps) {
@@ -232,12 +232,16 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
 }
 
 /// Empty where a block has too little shared memory for it: never launched there. Paged caches
-/// have a kernel of their own: with the code of both, either takes longer.
-template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, bool kPaged>
+/// have a kernel of their own, and common calls have: with the code of all, each takes longer.
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, bool kPaged, bool kCommon>
 __global__ void __launch_bounds__(
     BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
     lean_tile_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(1024) std::byte bytes[];
+  __builtin_assume((call.layout != KvLayout::kContiguous) == kPaged);
+  if constexpr (kCommon) {
+    for_each_common_condition(call, [](bool holds) { __builtin_assume(holds); });
+  }
   if constexpr (BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kFits) {
     run_block<Element, kHeadDim, kVHeadDim, kRowTiles, kPaged>(call, bytes);
   }
@@ -262,9 +266,15 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
   row.v_head_dim = kVHeadDim;
   row.row_tiles = kRowTiles;
   row.contiguous = reinterpret_cast<const void*>(
-      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, false>);
+      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, false, false>);
   row.paged = reinterpret_cast<const void*>(
-      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, true>);
+      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, true, false>);
+  if constexpr (kRowTiles == 1) {
+    row.common_contiguous = reinterpret_cast<const void*>(
+        &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, false, true>);
+    row.common_paged = reinterpret_cast<const void*>(
+        &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, true, true>);
+  }
   row.layouts = {
       layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[0]>>(),
       layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[1]>>(),

@@ -20,7 +20,8 @@ CacheTensor cache_tensor(const TensorView<4>& view) {
 }
 
 Indices indices_of(const IndexView& view) {
-  return {view.data, view.row_stride, view.type == IndexType::kInt64};
+  return {view.data, view.row_stride,
+          static_cast<std::uint8_t>(view.type == IndexType::kInt64 ? 3 : 2)};
 }
 
 template <int kRank>
@@ -48,6 +49,15 @@ bool within_pieces(const TensorView<4>& cache) {
   const std::int64_t last =
       (cache.shape[0] - 1) * cache.strides[0] + (cache.shape[1] - 1) * cache.strides[1];
   return cache.strides[0] >= 0 && cache.strides[1] >= 0 && last * size_of(cache.type) / 16 <= kMost;
+}
+
+/// Of how many row blocks each lane of a warp knows the length, if all together are to be those of
+/// the call; 0: that would be too many.
+std::int32_t window_stride(const Call& call) {
+  constexpr std::int32_t kLanes = 32;
+  const std::int32_t most = call.one_block_sees_all ? kMostOfLane : 1;
+  const std::int32_t stride = (call.num_row_blocks - 1) / kLanes + 1;
+  return stride <= most ? stride : 0;
 }
 
 /// A window whose bounds fit 32 bits: one wider than any cache is none.
@@ -112,6 +122,7 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   call.num_slices = int32(layout.num_slices);
   const std::int64_t lines = num_lines(plan.partition.order, problem.num_kv_heads);
   call.num_lines = Divisor(int32(lines));
+  call.heads_of_line = int32(problem.num_kv_heads / lines);
   call.shares_of_line =
       Divisor(int32(std::max<std::int64_t>(1, plan.partition.num_workers / lines)));
   call.cluster = Divisor(int32(plan.kernel.cluster));
@@ -124,7 +135,13 @@ Call make_call(const Plan& plan, const Arguments& arguments, std::span<std::byte
   call.float_out = problem.out_type == ElementType::kFloat32;
   call.has_score_rules =
       problem.rules.softcap > 0 || problem.has_alibi || problem.has_bias || problem.has_tree_mask;
-  call.one_query_sees_all = !problem.ragged_q && problem.max_q_len == 1 && call.window.left < 0;
+  call.one_block_sees_all = !problem.ragged_q && problem.max_q_len == 1 && call.window.left < 0 &&
+                            call.blocks_per_sequence.value() == 1;
+  call.window_stride = window_stride(call);
+  call.window_step = call.num_row_blocks == 1 ? 0 : call.window_stride;
+  if (call.kind == PartitionKind::kStreamK && call.one_block_sees_all && call.window_stride > 0) {
+    call.early_lengths = call.lengths.data;
+  }
   call.reads_early = stream.overlap == Overlap::kCache;
   return call;
 }

@@ -312,10 +312,10 @@ __global__ void __launch_bounds__(kWarps* kLanes, 8 / kWarps)
   }
 
   wait_for_call_ahead();
-  if (call.kind == PartitionKind::kStreamK && call.num_row_blocks > kMostOfAWarp) {
-    lay_out_line(call, Block::kTileM, line);
-  }
-  Cursor cursor(call, Block::kTileM, line, static_cast<int>(blockIdx.x));
+  if (is_long_line(call)) lay_out_line(call, Block::kTileM, line);
+  LineWindow window;
+  window.load_early(call);
+  Cursor cursor(call, Block::kTileM, line, window, static_cast<int>(blockIdx.x));
   cursor.start();
   const bool maybe_empty_blocks = cursor.maybe_empty_blocks();
   if (warp == 0) note_next(call, cursor, Block::kTileM, notes[0]);
