@@ -72,9 +72,7 @@ template <int kCount>
 LEANATTN_HOST_DEVICE inline SoftmaxState merge_all(const SoftmaxState (&states)[kCount],
                                                    float (&scales)[kCount]) {
   SoftmaxState merged;
-  for (int i = 0; i < kCount; ++i) {
-    if (states[i].max > merged.max) merged.max = states[i].max;
-  }
+  for (int i = 0; i < kCount; ++i) merged.max = fmaxf(merged.max, states[i].max);
   // Without any key all scales are 2^−∞; −∞ − (−∞) would be none.
   const float max = merged.empty() ? 0.0f : merged.max;
   for (int i = 0; i < kCount; ++i) {

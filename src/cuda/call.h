@@ -15,7 +15,7 @@ namespace leanattn::cuda {
 struct Indices {
   const void* data = nullptr;
   std::int64_t row_stride = 0;
-  std::uint8_t shift = 2;  // an entry has 1 << shift bytes
+  std::int32_t shift = 2;  // an entry has 1 << shift bytes
 };
 
 /// A floating or bool tensor that the rules read.
@@ -110,6 +110,7 @@ LEANATTN_HOST_DEVICE void for_each_common_condition(const Call& call, Take&& tak
   take(call.heads_of_line == 1);
   take(call.early_lengths != nullptr);
   take(call.one_block_sees_all);
+  take(call.max_q_len == 1);
   take(call.window_stride >= 1);
   take(call.window_stride <= kMostOfLane);
   take(call.num_row_blocks <= kMostOfLane * 32);
@@ -119,6 +120,10 @@ LEANATTN_HOST_DEVICE void for_each_common_condition(const Call& call, Take&& tak
   take(!call.float_out);
   take(call.q_offsets.data == nullptr);
   take(call.cache_rows.data == nullptr);
+  take(call.lse.data == nullptr);
+  take(call.sinks.data == nullptr);
+  take(call.bias.data == nullptr);
+  take(call.tree.data == nullptr);
   take(call.layout == KvLayout::kContiguous || call.pages_in_pieces);
 }
 

@@ -52,7 +52,7 @@ struct ClusterInbox {
   float* memory;    // of this block: [ceil(slices / size)][size][kSliceFloats]
   Barrier arrived;  // that the slices for this block have
   int rank;         // this block
-  int size;         // of the cluster
+  Divisor size;     // of the cluster
 
   [[nodiscard]] static constexpr int floats(int slices) {
     return (slices + kMostClusterBlocks - 1) / kMostClusterBlocks * kMostClusterBlocks *
@@ -62,13 +62,15 @@ struct ClusterInbox {
   /// Sends this block's share of a slice to the block that merges it.
   __device__ void send(int slice, const Position& position) const {
     const int nth = slice / size;
-    const ClusterStore to(memory + (nth * size + rank) * kSliceFloats, arrived, slice - nth * size);
+    const int blocks = size.value();
+    const ClusterStore to(memory + (nth * blocks + rank) * kSliceFloats, arrived,
+                          slice - nth * blocks);
     to.store(4 * lane_id(), position.out);
     to.store(4 * kLanes + 2 * lane_id(), float2{position.state.max, position.state.sum});
   }
   /// Announces what this block is to be sent: all shares of `count` slices. By one thread.
   __device__ void expect(int count) const {
-    arrived.arrive_expecting(count * size * kSliceFloats * static_cast<int>(sizeof(float)));
+    arrived.arrive_expecting(count * size.value() * kSliceFloats * static_cast<int>(sizeof(float)));
   }
   /// One block's share of a slice.
   struct Received {
@@ -83,8 +85,9 @@ struct ClusterInbox {
   };
   /// This block's n-th slice, once all has arrived.
   [[nodiscard]] __device__ Position merged(int nth) const {
-    return merge_few_positions<kMostClusterBlocks>(
-        size, [&](int i) { return Received{memory + (nth * size + i) * kSliceFloats}; });
+    return merge_few_positions<kMostClusterBlocks>(size.value(), [&](int i) {
+      return Received{memory + (nth * size.value() + i) * kSliceFloats};
+    });
   }
 };
 

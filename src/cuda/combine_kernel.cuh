@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(256) combine_kernel(const __grid_constant__ Ca
   const int lean_tiles = num_lean_tiles(call, segment.block);
   const int splits = call.num_splits.value();
   if (lean_tiles == 0) return;  // written already
-  const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, kTileM).size();
+  const int rows = rows_of(call, segment, kTileM).size();
   // The first worker of those whose share is the whole tile wrote it.
   const int owner = share_of(lean_tiles, splits, 0);
   if (share_of(lean_tiles, splits, lean_tiles - 1) == owner) return;

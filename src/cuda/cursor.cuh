@@ -19,6 +19,13 @@ struct Segment {
   [[nodiscard]] __device__ bool whole() const { return ids == tile; }
 };
 
+/// Packed rows of a segment's output tile, among those of the sequence.
+[[nodiscard]] __device__ inline Range32 rows_of(const Call& call, const Segment& segment,
+                                                int tile_m) {
+  if (call.one_block_sees_all) return {0, call.group.value()};
+  return rows_of_block(call, segment.block.q_len, segment.row_block, tile_m);
+}
+
 /// Steps through the segments of a place for workers: a block, or a cluster of them. Of
 /// stream_k a place may have several workers, one after the other (claims.cuh).
 class Cursor {
@@ -76,8 +83,11 @@ class Cursor {
     const int nth_head = by_tile || scale == 1 ? 0 : (place - before) / found.size;
     Segment segment;
     segment.block = found.block;
-    segment.sequence = found.index / call_.blocks_per_sequence;
-    segment.row_block = found.index - segment.sequence * call_.blocks_per_sequence.value();
+    segment.sequence =
+        call_.one_block_sees_all ? found.index : found.index / call_.blocks_per_sequence;
+    segment.row_block = call_.one_block_sees_all
+                            ? 0
+                            : found.index - segment.sequence * call_.blocks_per_sequence.value();
     segment.kv_head = head_ + nth_head;
     segment.tile.begin = line_begin_ + before + nth_head * found.size;
     segment.tile.end = segment.tile.begin + found.size;

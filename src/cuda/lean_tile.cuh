@@ -88,7 +88,7 @@ struct QueryTile {
   /// Loads the rows of `part`, zeros past them; with a whole warp.
   [[nodiscard]] __device__ static Pieces load(const Call& call, const Segment& segment,
                                               const RowPart& part) {
-    const Range32 all = rows_of_block(call, segment.block.q_len, segment.row_block, part.tile_m);
+    const Range32 all = rows_of(call, segment, part.tile_m);
     const Range32 rows{all.begin + part.first, all.end};
     Pieces pieces;
 #pragma unroll

@@ -59,14 +59,13 @@ __device__ void note_segments(const Call& call, const Memory& memory, Cursor& cu
 /// one, they have emptied it. `phases` has a bit of each inbox: that of its barrier's phase.
 template <class Element, int kVHeadDim, int kRowTiles, class Memory, class Tile>
 __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, const Memory& memory,
-                                  const Tile& tile, int warp, const ClusterShare& share,
-                                  unsigned round, unsigned& phases) {
+                                  const Tile& tile, int warp, const Team<Memory::kTeamWarps>& team,
+                                  const ClusterShare& share, unsigned round, unsigned& phases) {
   using Place = PositionPlace<kVHeadDim>;
   const int parity = static_cast<int>(round & 1);
   const unsigned phase = phases >> parity & 1;
-  const ClusterInbox inbox{memory.inbox(parity), memory.arrived(parity), share.rank, share.size};
-  const int rows =
-      rows_of_block(call, note.segment.block.q_len, note.segment.row_block, 8 * kRowTiles).size();
+  const ClusterInbox inbox{memory.inbox(parity), memory.arrived(parity), share.rank, call.cluster};
+  const int rows = rows_of(call, note.segment, 8 * kRowTiles).size();
   // Slices of a group of 8 rows that lack rows are left out; they are its last.
   const auto exists = [&](int slice) {
     const int group = slice / Place::kSlices;
@@ -78,7 +77,6 @@ __device__ void finish_in_cluster(const Call& call, const SegmentNote& note, con
   const int count = __popc(__ballot_sync(kAllLanes, mine < kSlices && exists(mine)));
   if (count > 0) phases ^= 1u << parity;  // of what is sent nothing, no phase ends
   if (count > 0 && warp == 0 && lane_id() == 0) inbox.expect(count);
-  const auto team = memory.team(warp);
   for_each_slice<kVHeadDim>(
       call, note.segment, Memory::rows(team.index), tile, team,
       [&](int slice, int, const Position& position) { inbox.send(slice, position); });
@@ -106,7 +104,7 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, class Memor
 __device__ void consume(const Call& call, const Memory& memory, int warp,
                         const ClusterShare& share) {
   const float scale_log2 = call.scale * kLog2E;
-  const auto team = memory.team(warp);
+  auto team = memory.team(warp);
   const RowPart part = Memory::rows(team.index);
   const int turn = team.warp / Memory::kStageWarps;
   const int first_row = warp % Memory::kStageWarps * kChunk;  // of a stage
@@ -149,9 +147,10 @@ __device__ void consume(const Call& call, const Memory& memory, int warp,
     if (share.size == 1) {
       finish_segment<Element, kVHeadDim>(call, noted.segment, noted.partners, part, tile, team);
     } else {
-      finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, share,
+      finish_in_cluster<Element, kVHeadDim, kRowTiles>(call, noted, memory, tile, warp, team, share,
                                                        round, inbox_phases);
     }
+    team.fresh = false;
     memory.read(note.index).arrive_as_warp();
   }
 }
@@ -214,7 +213,7 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   // In one place for all: to compute-sanitizer's synccheck warps that wait for a barrier in two
   // places of the code have diverged.
   sync_warps(BlockBarrier::kSetUp, Memory::kOtherWarps + 1);
-  if (copies) {
+  if (copies) [[likely]] {
     Claims<Memory> claims(call, memory);
 #pragma unroll 1
     while (!cursor.done([&](int worker) { return claims.worker_after(worker); })) {

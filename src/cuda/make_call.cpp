@@ -20,8 +20,7 @@ CacheTensor cache_tensor(const TensorView<4>& view) {
 }
 
 Indices indices_of(const IndexView& view) {
-  return {view.data, view.row_stride,
-          static_cast<std::uint8_t>(view.type == IndexType::kInt64 ? 3 : 2)};
+  return {view.data, view.row_stride, view.type == IndexType::kInt64 ? 3 : 2};
 }
 
 template <int kRank>

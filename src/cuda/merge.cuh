@@ -239,6 +239,7 @@ struct Team {
   std::byte* memory;  // MergeMemory
   int index;          // of the block's teams
   int warp;           // of the team's
+  bool fresh = true;  // nobody has used the memory
 
   __device__ void sync() const { sync_warps(BlockBarrier::kTeam, kWarps, index); }
 };
@@ -251,12 +252,12 @@ __device__ void for_each_slice(const Call& call, const Segment& segment, const R
   using Place = PositionPlace<kVHeadDim>;
   constexpr int kWarps = Team::kWarps;
   const MergeMemory<kVHeadDim, kWarps> merge_memory(team.memory, team.warp);
-  const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, part.tile_m).size();
+  const int rows = rows_of(call, segment, part.tile_m).size();
 #pragma unroll
   for (int t = 0; t < Tile::kRowGroups; ++t) {
     const int group = part.first / 8 + t;  // of 8 rows
     if (8 * group >= rows) break;
-    team.sync();  // all have read what lay there before
+    if (t > 0 || !team.fresh) team.sync();  // all have read what lay there before
     merge_memory.put(tile, t, rows - 8 * group);
     team.sync();
     for (int i = team.warp; i < slices_of_rows<kVHeadDim>(group, rows); i += kWarps) {

@@ -117,7 +117,7 @@ __device__ __noinline__ void write_empty_blocks(const Call& call, int tile_m) {
       segment.block = row_block_of(call, row_block, tile_m);
       segment.sequence = row_block / call.blocks_per_sequence;
       segment.row_block = row_block % call.blocks_per_sequence;
-      const int rows = rows_of_block(call, segment.block.q_len, segment.row_block, tile_m).size();
+      const int rows = rows_of(call, segment, tile_m).size();
       for (segment.kv_head = 0; segment.kv_head < call.num_kv_heads.value(); ++segment.kv_head) {
         for (int row_tile = 0; 8 * row_tile < rows; ++row_tile) {
           for (int slice = 0; slice < slices_of_rows<kVHeadDim>(row_tile, rows); ++slice) {

@@ -35,6 +35,9 @@ struct QueryPlace {
 
 [[nodiscard]] __device__ inline QueryPlace query_place(const Call& call, const Segment& segment,
                                                        int packed_row) {
+  if (call.one_block_sees_all) {
+    return {segment.sequence, 0, segment.kv_head * call.group.value() + packed_row};
+  }
   const int query = packed_row / call.group;
   const bool ragged = call.q_offsets.data != nullptr;
   return {ragged ? 0 : segment.sequence, segment.block.first_query + query,
@@ -51,9 +54,9 @@ struct QueryPlace {
                                                  int first_key, int tile_m) {
   if (call.has_score_rules) return true;
   if (first_key < segment.keys.begin || first_key + 16 > segment.keys.end) return true;
-  if (segment.block.q_len == 1) return false;
+  if (call.one_block_sees_all || segment.block.q_len == 1) return false;
   // Keys that all rows see: those of the first row to those of the last.
-  const Range32 rows = rows_of_block(call, segment.block.q_len, segment.row_block, tile_m);
+  const Range32 rows = rows_of(call, segment, tile_m);
   const int position = segment.block.kv_len - segment.block.q_len;
   const int first = position + rows.begin / call.group;
   const int last = position + (rows.end - 1) / call.group;
@@ -73,7 +76,7 @@ struct RowRules {
 
 [[nodiscard]] __device__ inline RowRules row_rules(const Call& call, const Segment& segment,
                                                    int row, int tile_m) {
-  const Range32 rows = rows_of_block(call, segment.block.q_len, segment.row_block, tile_m);
+  const Range32 rows = rows_of(call, segment, tile_m);
   RowRules rules;
   rules.real = row < rows.size();
   const int packed = rows.begin + (rules.real ? row : 0);
