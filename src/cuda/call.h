@@ -101,19 +101,24 @@ struct Call {
 /// Row blocks of a lane of a LineWindow, at most.
 inline constexpr int kMostOfLane = 4;
 
-/// What makes a call one as most decode steps are: take(…) for each condition. Such calls run a
-/// kernel that has nothing but what these leave open: its way to the first key is that much
-/// shorter.
+/// What makes a call of stream_k, or of the other partitions, one as most decode steps are:
+/// take(…) for each condition. Such calls run a kernel that has nothing but what these leave open:
+/// its way to the first key is that much shorter.
 template <class Take>
-LEANATTN_HOST_DEVICE void for_each_common_condition(const Call& call, Take&& take) {
-  take(call.kind == PartitionKind::kStreamK);
-  take(call.heads_of_line == 1);
-  take(call.early_lengths != nullptr);
+LEANATTN_HOST_DEVICE void for_each_common_condition(const Call& call, bool stream_k, Take&& take) {
+  take((call.kind == PartitionKind::kStreamK) == stream_k);
+  take((call.early_lengths != nullptr) == stream_k);
+  if (stream_k) {
+    take(call.heads_of_line == 1);
+    take(call.window_stride >= 1);
+    take(call.window_stride <= kMostOfLane);
+    take(call.num_row_blocks <= kMostOfLane * 32);
+  } else {
+    take(call.cluster.value() == 1);
+    take(call.claims == nullptr);
+  }
   take(call.one_block_sees_all);
   take(call.max_q_len == 1);
-  take(call.window_stride >= 1);
-  take(call.window_stride <= kMostOfLane);
-  take(call.num_row_blocks <= kMostOfLane * 32);
   take(call.copies_aligned);
   take(!call.has_score_rules);
   take(!call.batch_invariant);

@@ -23,17 +23,22 @@ enum class Scores : std::uint8_t {
   kRuled,  // with softcap, ALiBi, bias or tree mask, or any scale
 };
 
-/// A compiled LeanTile kernel. The pointers are what cudaLaunchKernelExC takes.
+/// A kernel for contiguous caches, and one for paged ones: what cudaLaunchKernelExC takes.
+struct KernelCode {
+  const void* contiguous = nullptr;
+  const void* paged = nullptr;
+};
+
+/// A compiled LeanTile kernel.
 struct CompiledKernel {
   ElementType type = ElementType::kBFloat16;
   int head_dim = 0;
   int v_head_dim = 0;
   int row_tiles = 1;  // groups of 8 packed query rows of an output tile
   Scores scores = Scores::kAny;
-  const void* contiguous = nullptr;         // the kernel for contiguous caches
-  const void* paged = nullptr;              // and for paged ones, which takes the same room
-  const void* common_contiguous = nullptr;  // the same for common calls, or null
-  const void* common_paged = nullptr;
+  KernelCode any;                 // for every call; the others take the same room
+  KernelCode common_stream_k;     // for calls as for_each_common_condition says, or null
+  KernelCode common_whole_tiles;  // for those of the other partitions
   std::array<BlockLayout, kBlockKilobytes.size()> layouts;  // as kBlockKilobytes
   const void* combine = nullptr;                            // the second launch of fixed_split
 

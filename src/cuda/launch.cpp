@@ -16,7 +16,7 @@ namespace {
 /// Which layout the code has that runs `kernel` on the current device; −1: there is no code.
 int layout_compiled(const CompiledKernel& kernel) {
   cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel.contiguous);
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel.any.contiguous);
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
     static_cast<void>(cudaGetLastError());
     return -1;
@@ -38,12 +38,13 @@ const BlockLayout* prepared_layout(const CompiledKernel& kernel) {
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute");
   if (layout.shared_bytes > most) return &kNone;
-  for (const void* code :
-       {kernel.contiguous, kernel.paged, kernel.common_contiguous, kernel.common_paged}) {
-    if (code == nullptr) continue;
-    check_cuda(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    layout.shared_bytes),
-               "cudaFuncSetAttribute");
+  for (const KernelCode& code : {kernel.any, kernel.common_stream_k, kernel.common_whole_tiles}) {
+    for (const void* function : {code.contiguous, code.paged}) {
+      if (function == nullptr) continue;
+      check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      layout.shared_bytes),
+                 "cudaFuncSetAttribute");
+    }
   }
   return &layout;
 }
@@ -56,13 +57,14 @@ struct Shape {
   std::int64_t cluster = 1;
 };
 
-const void* code_for(const CompiledKernel& kernel, const Call& call) {
-  const bool paged = call.layout != KvLayout::kContiguous;
-  const void* common = paged ? kernel.common_paged : kernel.common_contiguous;
-  bool is_common = common != nullptr;
-  for_each_common_condition(call, [&](bool holds) { is_common = is_common && holds; });
-  if (is_common) return common;
-  return paged ? kernel.paged : kernel.contiguous;
+/// The kernel that has least of what `call` does not need.
+const void* function_for(const CompiledKernel& kernel, const Call& call) {
+  const bool stream_k = call.kind == PartitionKind::kStreamK;
+  const KernelCode& common = stream_k ? kernel.common_stream_k : kernel.common_whole_tiles;
+  bool is_common = common.contiguous != nullptr;
+  for_each_common_condition(call, stream_k, [&](bool holds) { is_common = is_common && holds; });
+  const KernelCode& code = is_common ? common : kernel.any;
+  return call.layout == KvLayout::kContiguous ? code.contiguous : code.paged;
 }
 
 void launch_kernel(const void* kernel, const Shape& shape, const Call& call, const Stream& stream) {
@@ -104,7 +106,8 @@ int ask_max_clusters(const CompiledKernel& kernel, int size) {
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
-  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel.contiguous, &config);
+  const cudaError_t status =
+      cudaOccupancyMaxActiveClusters(&clusters, kernel.any.contiguous, &config);
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
   return status == cudaSuccess ? clusters : 0;
 }
@@ -133,7 +136,7 @@ void launch(const Plan& plan, const Call& call, const CompiledKernel& kernel,
   if (call.num_row_blocks == 0 || call.max_q_len == 0) return;  // there is no row
   const BlockLayout& layout = block_layout(kernel);
   const std::int64_t cluster = plan.kernel.cluster;
-  launch_kernel(code_for(kernel, call),
+  launch_kernel(function_for(kernel, call),
                 {call.num_places * cluster, layout.threads, layout.shared_bytes, cluster}, call,
                 stream);
   const bool combines = plan.partition.kind == PartitionKind::kFixedSplit &&
@@ -169,8 +172,9 @@ int resident_blocks(const CompiledKernel& kernel) {
   const BlockLayout& layout = block_layout(kernel);
   if (layout.threads == 0) return 0;
   int blocks = 0;
-  const cudaError_t status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, kernel.contiguous, layout.threads, static_cast<std::size_t>(layout.shared_bytes));
+  const cudaError_t status =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.any.contiguous, layout.threads,
+                                                    static_cast<std::size_t>(layout.shared_bytes));
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
   return status == cudaSuccess ? blocks : 0;
 }

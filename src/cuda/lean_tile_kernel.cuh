@@ -230,16 +230,20 @@ __device__ __forceinline__ void run_block(const Call& call, std::byte* bytes) {
   if (share.size > 1) cluster_wait();
 }
 
+/// Which calls a kernel is for: all, or the common ones of a kind of partition.
+enum class Calls : std::uint8_t { kAny, kCommonStreamK, kCommonWholeTiles };
+
 /// Empty where a block has too little shared memory for it: never launched there. Paged caches
 /// have a kernel of their own, and common calls have: with the code of all, each takes longer.
-template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, bool kPaged, bool kCommon>
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, bool kPaged, Calls kCalls>
 __global__ void __launch_bounds__(
     BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kThreads, 1)
     lean_tile_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(1024) std::byte bytes[];
   __builtin_assume((call.layout != KvLayout::kContiguous) == kPaged);
-  if constexpr (kCommon) {
-    for_each_common_condition(call, [](bool holds) { __builtin_assume(holds); });
+  if constexpr (kCalls != Calls::kAny) {
+    for_each_common_condition(call, kCalls == Calls::kCommonStreamK,
+                              [](bool holds) { __builtin_assume(holds); });
   }
   if constexpr (BlockMemoryHere<Element, kHeadDim, kVHeadDim, kRowTiles>::kFits) {
     run_block<Element, kHeadDim, kVHeadDim, kRowTiles, kPaged>(call, bytes);
@@ -257,6 +261,14 @@ template <class Memory>
   return {Memory::kThreads, Memory::kBytes, Memory::kClusters};
 }
 
+template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles, Calls kCalls>
+[[nodiscard]] KernelCode kernel_code() {
+  return {reinterpret_cast<const void*>(
+              &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, false, kCalls>),
+          reinterpret_cast<const void*>(
+              &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, true, kCalls>)};
+}
+
 template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
 [[nodiscard]] CompiledKernel compiled_kernel() {
   CompiledKernel row;
@@ -264,15 +276,12 @@ template <class Element, int kHeadDim, int kVHeadDim, int kRowTiles>
   row.head_dim = kHeadDim;
   row.v_head_dim = kVHeadDim;
   row.row_tiles = kRowTiles;
-  row.contiguous = reinterpret_cast<const void*>(
-      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, false, false>);
-  row.paged = reinterpret_cast<const void*>(
-      &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, true, false>);
+  row.any = kernel_code<Element, kHeadDim, kVHeadDim, kRowTiles, Calls::kAny>();
   if constexpr (kRowTiles == 1) {
-    row.common_contiguous = reinterpret_cast<const void*>(
-        &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, false, true>);
-    row.common_paged = reinterpret_cast<const void*>(
-        &lean_tile_kernel<Element, kHeadDim, kVHeadDim, kRowTiles, true, true>);
+    row.common_stream_k =
+        kernel_code<Element, kHeadDim, kVHeadDim, kRowTiles, Calls::kCommonStreamK>();
+    row.common_whole_tiles =
+        kernel_code<Element, kHeadDim, kVHeadDim, kRowTiles, Calls::kCommonWholeTiles>();
   }
   row.layouts = {
       layout_of<BlockMemory<Element, kHeadDim, kVHeadDim, kRowTiles, kBlockKilobytes[0]>>(),
@@ -296,7 +305,7 @@ template <class Element, int kHeadDim, int kVHeadDim, Scores kScores>
   row.v_head_dim = kVHeadDim;
   row.row_tiles = Block::kTileM / 8;
   row.scores = kScores;
-  row.contiguous = row.paged = reinterpret_cast<const void*>(
+  row.any.contiguous = row.any.paged = reinterpret_cast<const void*>(
       &wide_kernel<Element, kHeadDim, kVHeadDim, kGroups, kWarps, kRuled>);
   for (std::size_t i = 0; i < row.layouts.size(); ++i) {
     if (Block::kBytes > kBlockKilobytes[i] * 1024) continue;
