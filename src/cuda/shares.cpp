@@ -6,9 +6,10 @@ namespace {
 /// Whether a worker of `size` blocks for every output tile is enough: nothing is left to merge
 /// through the workspace then. Large caches are worth all blocks.
 bool whole_tiles_suffice(const ShareCounts& counts, std::int64_t size) {
-  constexpr double kSmallCache = 160e6;
+  constexpr double kSmallForOne = 240e6;
+  constexpr double kSmallForTwo = 160e6;
   return counts.output_tiles() * size >= counts.enough_blocks &&
-         (size > 2 || counts.kv_bytes <= kSmallCache);
+         (size > 2 || counts.kv_bytes <= (size == 1 ? kSmallForOne : kSmallForTwo));
 }
 
 /// Whether pairs of blocks pay. Sequences of unequal lengths, of which a plan knows nothing,
@@ -34,7 +35,8 @@ std::int64_t aligned(std::int64_t shares, std::int64_t row_blocks) {
 std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
   constexpr double kRoundsFromBytes = 200e6;
   constexpr std::int64_t kMostRounds = 4;
-  constexpr double kWorthARound = 0.95;  // of the time
+  // Of the time; where few blocks are enough, idle ones cost less.
+  const double worth_a_round = counts.enough_blocks < 64 ? 0.9 : 0.95;
   const std::int64_t most_rounds = counts.kv_bytes < kRoundsFromBytes ? 1 : kMostRounds;
   std::int64_t best = 0;
   double best_time = 0;
@@ -42,7 +44,7 @@ std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
     const std::int64_t shares = aligned(places * rounds / counts.heads, counts.row_blocks);
     if (shares == 0) continue;
     const double time = static_cast<double>(rounds) / static_cast<double>(shares);
-    if (best > 0 && time >= kWorthARound * best_time) continue;
+    if (best > 0 && time >= worth_a_round * best_time) continue;
     best = shares;
     best_time = time;
   }
@@ -54,15 +56,16 @@ std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
 std::int64_t enough_blocks(const Problem& problem, std::int64_t tile_m, double kv_bytes) {
   constexpr double kSmallest = 40e6;
   if (tile_m > 16) return 96;
-  const bool long_rows = problem.head_dim + problem.v_head_dim >= 192;
   constexpr std::int64_t kCopiedTogether = 16;  // keys
-  const bool together =
-      problem.layout == KvLayout::kContiguous || problem.page_size % kCopiedTogether == 0;
-  return (long_rows && together) || kv_bytes <= kSmallest ? 64 : 96;
+  if (problem.layout == KvLayout::kContiguous || problem.page_size % kCopiedTogether == 0) {
+    return problem.head_dim + problem.v_head_dim >= 192 ? 48 : 64;
+  }
+  return kv_bytes <= kSmallest ? 64 : 96;
 }
 
 std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Resident& resident) {
   const std::int64_t tiles = counts.output_tiles();
+  if (whole_tiles_suffice(counts, 1)) return 1;
   if (most > 2) {
     const std::int64_t clusters = resident(most);
     const bool fits = tiles <= clusters;

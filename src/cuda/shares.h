@@ -10,8 +10,8 @@
 
 namespace leanattn::cuda {
 
-/// Blocks that read a cache about as quickly as all of the device: half of them where they
-/// spend less time on copying and computing than on waiting for memory. Short keys take more
+/// Blocks that read a cache about as quickly as all of the device: less than half of them where
+/// they spend less time on copying and computing than on waiting for memory. Short keys take more
 /// copies for as many bytes, keys with pages of their own more instructions for a copy. Of the
 /// smallest caches reading is not what takes the time.
 [[nodiscard]] std::int64_t enough_blocks(const Problem& problem, std::int64_t tile_m,
@@ -30,9 +30,9 @@ struct ShareCounts {
 /// Clusters of so many blocks that run at once.
 using Resident = std::function<std::int64_t(std::int64_t size)>;
 
-/// Blocks of a worker: `most`, if that leaves a cluster for every output tile, or 2, or 1. The
-/// blocks of a cluster merge in each other's shared memory, which takes less time than a merge
-/// through the workspace.
+/// Blocks of a worker: 1 if a block for every output tile is enough; else `most`, if that leaves a
+/// cluster for every output tile, or 2, or 1. The blocks of a cluster merge in each other's shared
+/// memory, which takes less time than a merge through the workspace.
 [[nodiscard]] std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most,
                                         const Resident& resident);
 

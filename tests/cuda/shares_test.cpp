@@ -14,7 +14,7 @@ std::int64_t resident(std::int64_t size) {
 }
 
 ShareCounts counts(std::int64_t heads, std::int64_t row_blocks, double megabytes,
-                   std::int64_t enough_blocks = 64) {
+                   std::int64_t enough_blocks = 48) {
   return {heads, row_blocks, megabytes * 1e6, enough_blocks};
 }
 
@@ -36,15 +36,16 @@ Problem problem_of(std::int64_t head_dim, std::int64_t page_size) {
   return problem;
 }
 
-TEST(Shares, HalfOfTheBlocksAreEnoughWhereCopiesAreFewInstructions) {
-  EXPECT_EQ(enough_blocks(problem_of(128, 0), 8, 134e6), 64);
-  EXPECT_EQ(enough_blocks(problem_of(128, 16), 8, 134e6), 64);
-  EXPECT_EQ(enough_blocks(problem_of(128, 48), 8, 134e6), 64);
+TEST(Shares, FewBlocksAreEnoughWhereCopiesAreFewInstructions) {
+  EXPECT_EQ(enough_blocks(problem_of(128, 0), 8, 134e6), 48);
+  EXPECT_EQ(enough_blocks(problem_of(128, 16), 8, 134e6), 48);
+  EXPECT_EQ(enough_blocks(problem_of(128, 48), 8, 134e6), 48);
   EXPECT_EQ(enough_blocks(problem_of(128, 1), 8, 134e6), 96);   // keys with pages of their own
   EXPECT_EQ(enough_blocks(problem_of(128, 24), 8, 134e6), 96);  // a chunk in two pages
-  EXPECT_EQ(enough_blocks(problem_of(64, 0), 8, 134e6), 96);    // short keys
-  EXPECT_EQ(enough_blocks(problem_of(64, 1), 8, 4e6), 64);      // a small cache
-  EXPECT_EQ(enough_blocks(problem_of(128, 0), 32, 4e6), 96);    // many rows
+  EXPECT_EQ(enough_blocks(problem_of(64, 0), 8, 134e6), 64);    // short keys
+  EXPECT_EQ(enough_blocks(problem_of(64, 1), 8, 134e6), 96);
+  EXPECT_EQ(enough_blocks(problem_of(64, 1), 8, 4e6), 64);    // a small cache
+  EXPECT_EQ(enough_blocks(problem_of(128, 0), 32, 4e6), 96);  // many rows
 }
 
 TEST(Shares, AFewTilesHaveAClusterEachOrMore) {
@@ -64,7 +65,8 @@ TEST(Shares, PairsWhereTheyAreEnoughForWholeTiles) {
   EXPECT_EQ(dealt(counts(32, 1, 17)), (Dealt{2, 1}));
   EXPECT_EQ(dealt(counts(8, 4, 134)), (Dealt{2, 4}));
   EXPECT_EQ(dealt(counts(56, 1, 117, 96)), (Dealt{2, 1}));
-  EXPECT_EQ(dealt(counts(8, 3, 123)).cluster, 1);  // 48 blocks would be too few
+  EXPECT_EQ(dealt(counts(8, 3, 123)), (Dealt{2, 3}));
+  EXPECT_EQ(dealt(counts(8, 3, 123, 64)).cluster, 1);  // 48 blocks would be too few
 }
 
 TEST(Shares, PairsOfLargeCachesForOneSequenceThatKeepsThemBusy) {
@@ -77,12 +79,14 @@ TEST(Shares, PairsOfLargeCachesForOneSequenceThatKeepsThemBusy) {
 TEST(Shares, ABlockForEachTileOfSmallCachesIfThatIsEnough) {
   EXPECT_EQ(dealt(counts(24, 4, 50, 96)), (Dealt{1, 4}));
   EXPECT_EQ(dealt(counts(1, 128, 134)), (Dealt{1, 128}));
-  EXPECT_EQ(dealt(counts(24, 4, 201, 96)).shares, 11);  // in rounds
+  EXPECT_EQ(dealt(counts(56, 1, 117)), (Dealt{1, 1}));  // though pairs would fit
+  EXPECT_EQ(dealt(counts(24, 4, 268, 96)).shares, 11);  // in rounds
 }
 
 TEST(Shares, RoundsWhereHeadsDoNotDivideTheBlocks) {
   EXPECT_EQ(dealt(counts(56, 1, 940, 96), 2), (Dealt{1, 7}));  // 392 shares in 3 rounds of 132
   EXPECT_EQ(dealt(counts(24, 1, 403, 96), 2), (Dealt{1, 11}));
+  EXPECT_EQ(dealt(counts(24, 1, 403, 48), 2), (Dealt{1, 5}));  // 120 of 132 blocks are enough
   EXPECT_EQ(dealt(counts(56, 1, 100, 96), 1), (Dealt{1, 2}));  // not of small caches
 }
 
