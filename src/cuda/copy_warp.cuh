@@ -38,6 +38,10 @@ class CopyWarp {
         chunk_(mine),
         copier_(call) {
     asm volatile("" : "+r"(step_));  // multiplied once, not for every stage
+    if constexpr (!kPaged) {
+      to_next_ = copier_.contiguous_offsets(Memory::kCopyWarps * kChunk).same_in_all();
+      over_peers_ = copier_.contiguous_offsets(step_ - Memory::kKeys).same_in_all();
+    }
   }
 
   __device__ void bring(const Segment& segment) {
@@ -59,22 +63,20 @@ class CopyWarp {
     copier_.begin(segment, cache_row(call_, segment));
     const int first_key = first_key_of(segment) + chunk_ * kChunk;
     ChunkPointers next = copier_.pointers(copier_.contiguous_offsets(first_key));
-    const KeyOffsets chunks = copier_.contiguous_offsets(Memory::kCopyWarps * kChunk);
-    const KeyOffsets peers = copier_.contiguous_offsets(step_ - Memory::kKeys);
     for_each_stage(segment, [&](int key) {
       if (copier_.is_whole(key, Memory::kKeys)) {
         for_each_chunk(key, [&](const ChunkMemory& to, int) {
           copier_.copy_apart(to, next);
-          next.advance(chunks);
+          next.advance(to_next_);
         });
       } else {
         for_each_chunk(key, [&](const ChunkMemory& to, int first) {
-          next.advance(chunks);
+          next.advance(to_next_);
           if (first >= segment.keys.end) return;
           copier_.copy(to, first, copier_.contiguous_offsets(copier_.lane_key(first)));
         });
       }
-      next.advance(peers);
+      next.advance(over_peers_);
     });
   }
 
@@ -133,6 +135,8 @@ class CopyWarp {
   int chunk_;      // the next of this warp's, counted from the first of the stage
   RingPlace<Memory::kStages> stage_;
   Copier copier_;
+  KeyOffsets to_next_;     // contiguous: from a chunk of this warp's to its next
+  KeyOffsets over_peers_;  // and over what other blocks of a cluster bring before its next stage
 };
 
 }  // namespace leanattn::cuda

@@ -107,6 +107,10 @@ struct CopyMap {
 struct KeyOffsets {
   std::int64_t k = 0;
   std::int64_t v = 0;
+
+  /// Themselves, which all lanes have the same of: as what came out of a shuffle they stay in
+  /// registers, and are not multiplied out again wherever they are added.
+  [[nodiscard]] __device__ KeyOffsets same_in_all() const { return {shuffle(k, 0), shuffle(v, 0)}; }
 };
 
 /// Where a lane's first rows of a chunk lie, in device memory.

@@ -6,10 +6,14 @@ namespace {
 /// Whether a worker of `size` blocks for every output tile is enough: nothing is left to merge
 /// through the workspace then. Large caches are worth all blocks.
 bool whole_tiles_suffice(const ShareCounts& counts, std::int64_t size) {
-  constexpr double kSmallForOne = 240e6;
-  constexpr double kSmallForTwo = 160e6;
-  return counts.output_tiles() * size >= counts.enough_blocks &&
-         (size > 2 || counts.kv_bytes <= (size == 1 ? kSmallForOne : kSmallForTwo));
+  constexpr double kSmallCache = 160e6;
+  constexpr double kSmallOfQuickBlocks = 240e6;
+  const std::int64_t blocks = counts.output_tiles() * size;
+  if (size == 1) {
+    return blocks >= counts.enough.alone &&
+           counts.kv_bytes <= (counts.enough.quick() ? kSmallOfQuickBlocks : kSmallCache);
+  }
+  return blocks >= counts.enough.in_clusters && (size > 2 || counts.kv_bytes <= kSmallCache);
 }
 
 /// Whether pairs of blocks pay. Sequences of unequal lengths, of which a plan knows nothing,
@@ -35,8 +39,8 @@ std::int64_t aligned(std::int64_t shares, std::int64_t row_blocks) {
 std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
   constexpr double kRoundsFromBytes = 200e6;
   constexpr std::int64_t kMostRounds = 4;
-  // Of the time; where few blocks are enough, idle ones cost less.
-  const double worth_a_round = counts.enough_blocks < 64 ? 0.9 : 0.95;
+  // Of the time: where few blocks are enough, idle ones cost less.
+  const double worth_a_round = counts.enough.quick() ? 0.9 : 0.95;
   const std::int64_t most_rounds = counts.kv_bytes < kRoundsFromBytes ? 1 : kMostRounds;
   std::int64_t best = 0;
   double best_time = 0;
@@ -53,14 +57,18 @@ std::int64_t shares_in_rounds(const ShareCounts& counts, std::int64_t places) {
 
 }  // namespace
 
-std::int64_t enough_blocks(const Problem& problem, std::int64_t tile_m, double kv_bytes) {
-  constexpr double kSmallest = 40e6;
-  if (tile_m > 16) return 96;
+EnoughBlocks enough_blocks(const Problem& problem, std::int64_t tile_m, double kv_bytes) {
   constexpr std::int64_t kCopiedTogether = 16;  // keys
-  if (problem.layout == KvLayout::kContiguous || problem.page_size % kCopiedTogether == 0) {
-    return problem.head_dim + problem.v_head_dim >= 192 ? 48 : 64;
-  }
-  return kv_bytes <= kSmallest ? 64 : 96;
+  const bool together =
+      problem.layout == KvLayout::kContiguous || problem.page_size % kCopiedTogether == 0;
+  const bool long_rows = problem.head_dim + problem.v_head_dim >= 192;
+  const auto up_to = [&](double bytes, std::int64_t few, std::int64_t many) {
+    return kv_bytes <= bytes ? few : many;
+  };
+  if (tile_m > 16) return {96, 96};
+  if (together && long_rows) return {EnoughBlocks::kQuick, up_to(60e6, 48, 64)};
+  const std::int64_t enough = up_to(together ? 70e6 : 40e6, 64, 96);
+  return {enough, enough};
 }
 
 std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Resident& resident) {
@@ -69,7 +77,7 @@ std::int64_t cluster_size(const ShareCounts& counts, std::int64_t most, const Re
   if (most > 2) {
     const std::int64_t clusters = resident(most);
     const bool fits = tiles <= clusters;
-    if (fits && clusters / tiles * tiles * most >= counts.enough_blocks) return most;
+    if (fits && clusters / tiles * tiles * most >= counts.enough.in_clusters) return most;
   }
   if (most < 2) return 1;
   const std::int64_t pairs = resident(2);

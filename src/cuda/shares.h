@@ -14,15 +14,23 @@ namespace leanattn::cuda {
 /// they spend less time on copying and computing than on waiting for memory. Short keys take more
 /// copies for as many bytes, keys with pages of their own more instructions for a copy. Of the
 /// smallest caches reading is not what takes the time.
-[[nodiscard]] std::int64_t enough_blocks(const Problem& problem, std::int64_t tile_m,
+struct EnoughBlocks {
+  static constexpr std::int64_t kQuick = 48;
+
+  std::int64_t alone = 64;        // each its own worker
+  std::int64_t in_clusters = 64;  // which end later than their last block
+
+  [[nodiscard]] bool quick() const { return alone <= kQuick; }
+};
+[[nodiscard]] EnoughBlocks enough_blocks(const Problem& problem, std::int64_t tile_m,
                                          double kv_bytes);
 
 /// What of a call matters.
 struct ShareCounts {
-  std::int64_t heads = 1;           // KV heads
-  std::int64_t row_blocks = 1;      // of all sequences, at least 1
-  double kv_bytes = 0;              // that the call reads at its maxima
-  std::int64_t enough_blocks = 64;  // that read about as quickly as all of the device
+  std::int64_t heads = 1;       // KV heads
+  std::int64_t row_blocks = 1;  // of all sequences, at least 1
+  double kv_bytes = 0;          // that the call reads at its maxima
+  EnoughBlocks enough;
 
   [[nodiscard]] std::int64_t output_tiles() const { return heads * row_blocks; }
 };

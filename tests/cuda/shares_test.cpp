@@ -13,9 +13,12 @@ std::int64_t resident(std::int64_t size) {
   return size == 8 ? 15 : size == 4 ? 30 : kBlocks / size;
 }
 
+constexpr EnoughBlocks kLongRows{48, 64};
+constexpr EnoughBlocks kShortRows{96, 96};
+
 ShareCounts counts(std::int64_t heads, std::int64_t row_blocks, double megabytes,
-                   std::int64_t enough_blocks = 48) {
-  return {heads, row_blocks, megabytes * 1e6, enough_blocks};
+                   const EnoughBlocks& enough = kLongRows) {
+  return {heads, row_blocks, megabytes * 1e6, enough};
 }
 
 struct Dealt {
@@ -37,15 +40,21 @@ Problem problem_of(std::int64_t head_dim, std::int64_t page_size) {
 }
 
 TEST(Shares, FewBlocksAreEnoughWhereCopiesAreFewInstructions) {
-  EXPECT_EQ(enough_blocks(problem_of(128, 0), 8, 134e6), 48);
-  EXPECT_EQ(enough_blocks(problem_of(128, 16), 8, 134e6), 48);
-  EXPECT_EQ(enough_blocks(problem_of(128, 48), 8, 134e6), 48);
-  EXPECT_EQ(enough_blocks(problem_of(128, 1), 8, 134e6), 96);   // keys with pages of their own
-  EXPECT_EQ(enough_blocks(problem_of(128, 24), 8, 134e6), 96);  // a chunk in two pages
-  EXPECT_EQ(enough_blocks(problem_of(64, 0), 8, 134e6), 64);    // short keys
-  EXPECT_EQ(enough_blocks(problem_of(64, 1), 8, 134e6), 96);
-  EXPECT_EQ(enough_blocks(problem_of(64, 1), 8, 4e6), 64);    // a small cache
-  EXPECT_EQ(enough_blocks(problem_of(128, 0), 32, 4e6), 96);  // many rows
+  const auto expect = [](const EnoughBlocks& enough, std::int64_t alone, std::int64_t in_clusters) {
+    EXPECT_EQ(enough.alone, alone);
+    EXPECT_EQ(enough.in_clusters, in_clusters);
+  };
+  expect(enough_blocks(problem_of(128, 0), 8, 134e6), 48, 64);
+  expect(enough_blocks(problem_of(128, 16), 8, 134e6), 48, 64);
+  expect(enough_blocks(problem_of(128, 48), 8, 134e6), 48, 64);
+  expect(enough_blocks(problem_of(128, 0), 8, 50e6), 48, 48);
+  expect(enough_blocks(problem_of(128, 1), 8, 134e6), 96, 96);   // keys with pages of their own
+  expect(enough_blocks(problem_of(128, 24), 8, 134e6), 96, 96);  // a chunk in two pages
+  expect(enough_blocks(problem_of(64, 0), 8, 134e6), 96, 96);    // short keys
+  expect(enough_blocks(problem_of(64, 0), 8, 67e6), 64, 64);     // of a small cache
+  expect(enough_blocks(problem_of(64, 1), 8, 67e6), 96, 96);
+  expect(enough_blocks(problem_of(64, 1), 8, 4e6), 64, 64);
+  expect(enough_blocks(problem_of(128, 0), 32, 4e6), 96, 96);  // many rows
 }
 
 TEST(Shares, AFewTilesHaveAClusterEachOrMore) {
@@ -56,38 +65,39 @@ TEST(Shares, AFewTilesHaveAClusterEachOrMore) {
 }
 
 TEST(Shares, MoreBlocksWhereHalfAreNotEnough) {
-  EXPECT_EQ(dealt(counts(8, 1, 134, 96)), (Dealt{2, 8}));
-  EXPECT_EQ(dealt(counts(32, 1, 134, 96)), (Dealt{2, 2}));
-  EXPECT_EQ(dealt(counts(1, 1, 134, 96)), (Dealt{8, 15}));
+  EXPECT_EQ(dealt(counts(8, 1, 134, kShortRows)), (Dealt{2, 8}));
+  EXPECT_EQ(dealt(counts(32, 1, 134, kShortRows)), (Dealt{2, 2}));
+  EXPECT_EQ(dealt(counts(1, 1, 134, kShortRows)), (Dealt{8, 15}));
 }
 
 TEST(Shares, PairsWhereTheyAreEnoughForWholeTiles) {
   EXPECT_EQ(dealt(counts(32, 1, 17)), (Dealt{2, 1}));
   EXPECT_EQ(dealt(counts(8, 4, 134)), (Dealt{2, 4}));
-  EXPECT_EQ(dealt(counts(56, 1, 117, 96)), (Dealt{2, 1}));
-  EXPECT_EQ(dealt(counts(8, 3, 123)), (Dealt{2, 3}));
-  EXPECT_EQ(dealt(counts(8, 3, 123, 64)).cluster, 1);  // 48 blocks would be too few
+  EXPECT_EQ(dealt(counts(56, 1, 117, kShortRows)), (Dealt{2, 1}));
+  EXPECT_EQ(dealt(counts(8, 3, 123)).cluster, 1);  // 48 blocks would be too few
+  EXPECT_EQ(dealt(counts(8, 3, 50, {48, 48})), (Dealt{2, 3}));
 }
 
 TEST(Shares, PairsOfLargeCachesForOneSequenceThatKeepsThemBusy) {
   EXPECT_EQ(dealt(counts(32, 1, 1074), 2), (Dealt{2, 2}));
   EXPECT_EQ(dealt(counts(8, 1, 2147), 2), (Dealt{2, 8}));
   EXPECT_EQ(dealt(counts(8, 8, 4300), 2).cluster, 1);
-  EXPECT_EQ(dealt(counts(24, 1, 403, 96), 2).cluster, 1);
+  EXPECT_EQ(dealt(counts(24, 1, 403, kShortRows), 2).cluster, 1);
 }
 
 TEST(Shares, ABlockForEachTileOfSmallCachesIfThatIsEnough) {
-  EXPECT_EQ(dealt(counts(24, 4, 50, 96)), (Dealt{1, 4}));
+  EXPECT_EQ(dealt(counts(24, 4, 50, kShortRows)), (Dealt{1, 4}));
   EXPECT_EQ(dealt(counts(1, 128, 134)), (Dealt{1, 128}));
-  EXPECT_EQ(dealt(counts(56, 1, 117)), (Dealt{1, 1}));  // though pairs would fit
-  EXPECT_EQ(dealt(counts(24, 4, 268, 96)).shares, 11);  // in rounds
+  EXPECT_EQ(dealt(counts(56, 1, 117)), (Dealt{1, 1}));          // though pairs would fit
+  EXPECT_EQ(dealt(counts(24, 4, 268, kShortRows)).shares, 11);  // in rounds
 }
 
 TEST(Shares, RoundsWhereHeadsDoNotDivideTheBlocks) {
-  EXPECT_EQ(dealt(counts(56, 1, 940, 96), 2), (Dealt{1, 7}));  // 392 shares in 3 rounds of 132
-  EXPECT_EQ(dealt(counts(24, 1, 403, 96), 2), (Dealt{1, 11}));
-  EXPECT_EQ(dealt(counts(24, 1, 403, 48), 2), (Dealt{1, 5}));  // 120 of 132 blocks are enough
-  EXPECT_EQ(dealt(counts(56, 1, 100, 96), 1), (Dealt{1, 2}));  // not of small caches
+  EXPECT_EQ(dealt(counts(56, 1, 940, kShortRows), 2),
+            (Dealt{1, 7}));  // 392 shares in 3 rounds of 132
+  EXPECT_EQ(dealt(counts(24, 1, 403, kShortRows), 2), (Dealt{1, 11}));
+  EXPECT_EQ(dealt(counts(24, 1, 403), 2), (Dealt{1, 5}));  // 120 of 132 blocks are enough
+  EXPECT_EQ(dealt(counts(56, 1, 100, kShortRows), 1), (Dealt{1, 2}));  // not of small caches
 }
 
 // Whatever the call: no head is without a share, unless there are more heads than places; no
