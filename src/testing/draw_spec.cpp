@@ -124,6 +124,18 @@ void draw_rules(RandomBits& bits, CaseSpec& spec) {
   }
 }
 
+// As most decode steps are: a query for each sequence, and nothing but the output wanted of it.
+void make_common(CaseSpec& spec) {
+  spec.q_lens.assign(spec.lengths.size(), 1);
+  spec.ragged_q = false;
+  spec.rules = {};
+  spec.sinks = spec.alibi = spec.bias = std::nullopt;
+  spec.tree = TreeKind::kNone;
+  spec.out_type = spec.q_type;
+  spec.cache_rows = false;
+  spec.with_lse = false;
+}
+
 // Types and head dims within the limits; without limits nothing is drawn.
 void keep_within(const SpecLimits& limits, RandomBits& bits, CaseSpec& spec) {
   if (limits.empty()) return;
@@ -189,6 +201,7 @@ CaseSpec draw_spec(std::uint64_t seed, const SpecLimits& limits) {
   draw_lengths(bits, spec, batch, long_context);
   draw_rules(bits, spec);
   spec.with_lse = bits.chance(0.8);
+  if (bits.chance(0.3)) make_common(spec);
   spec.q_amplitude = bits.pick({0.0f, 0.2f, 1.0f, 1.0f, 1.0f, 4.0f});
   spec.poison = bits.pick({Poison::kNaN, Poison::kInfinity});
   return spec;

@@ -41,7 +41,12 @@ void check_plans(const CaseSpec& spec) {
 
 TEST_F(Pages, OfEverySize) {
   for (const Dims& dims : {Dims{64, 64}, Dims{128, 128}, Dims{192, 128}}) {
-    for (const std::int64_t page_size : {1, 3, 16, 48, 64}) check_plans(spec_of(dims, page_size));
+    for (const std::int64_t page_size : {1, 3, 16, 48, 64}) {
+      CaseSpec spec = spec_of(dims, page_size);
+      check_plans(spec);
+      spec.with_lse = false;  // a kernel that has nothing of it
+      check_plans(spec);
+    }
   }
 }
 
