@@ -9,19 +9,16 @@ On a CPU a call returns when it is done: only its smallest shape says something 
 """
 
 import argparse
-import datetime
 import json
-import os
 import platform
 import statistics
-import subprocess
-import sys
 import time
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import leanattn
+from report_header import report_header
 
 # Heads, KV heads, head dim, keys.
 SHAPES = [(32, 8, 128, 16), (32, 8, 128, 1024), (32, 8, 128, 8192), (8, 1, 128, 131072),
@@ -80,13 +77,8 @@ def main():
         print(f"{heads:3}/{kv_heads:<2} {dim:4} {keys:7}  workspace {plan.workspace_bytes:8}  us: "
               + "  ".join(f"{name} {value:.1f}" for name, value in us.items()), flush=True)
     if args.json:
-        commit = os.environ.get("LEANATTN_COMMIT") or subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True,
-            check=False).stdout.strip()
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"command": "python3 bench/call_overhead.py " + " ".join(sys.argv[1:]),
-                       "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-                       "commit": commit, "machine": leanattn.info(),
+            json.dump({**report_header(), "machine": leanattn.info(),
                        "platform": platform.platform(), "torch": torch.__version__,
                        "device": args.device, "results": rows}, file, indent=1)
 

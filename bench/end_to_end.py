@@ -9,12 +9,10 @@ needs torch, Transformers 5 and the Python package. docs/end_to_end.md says what
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
 import platform
-import subprocess
 import sys
 import time
 import warnings
@@ -26,6 +24,7 @@ import end_to_end_attention as attention
 import end_to_end_model as models
 import end_to_end_timing as timing
 from end_to_end_row import ROOM, Row, free
+from report_header import output_of, report_header
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
@@ -83,15 +82,6 @@ def machine(device):
                      cuda=torch.version.cuda, cudnn=torch.backends.cudnn.version(),
                      driver=output_of(query))
     return found
-
-
-def output_of(command):
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20,
-                             cwd=pathlib.Path(__file__).parent)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return run.stdout.strip().split("\n")[0]
 
 
 def measure(options, report, save):
@@ -188,11 +178,8 @@ def main():
     options = arguments()
     transformers.logging.set_verbosity_error()
     warnings.simplefilter("ignore")  # PyTorch says at length why a backend is not used
-    commit = os.environ.get("LEANATTN_COMMIT")
     report = {
-        "command": "python3 bench/end_to_end.py " + " ".join(sys.argv[1:]),
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": commit or output_of(["git", "rev-parse", "--short=12", "HEAD"]) or "unknown",
+        **report_header(),
         "machine": machine(torch.device(options.device)),
         "results": [],
     }

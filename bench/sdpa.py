@@ -13,13 +13,11 @@ against float64 first.
 """
 
 import argparse
-import datetime
 import itertools
 import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 
@@ -27,6 +25,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import leanattn
+from report_header import report_header
 
 # Heads, KV heads, head dim, keys.
 SHAPES = [
@@ -101,12 +100,8 @@ def main():
         print(f"{kind:5} {heads:3}/{kv_heads:<2} {dim:4} {keys:6} {us['read']:9.1f}"
               f" {us['leanattn']:9.1f} {best:9.1f}  {best / us['leanattn']:.2f}", flush=True)
     if args.json:
-        commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True,
-                                text=True, check=False).stdout.strip()
         with open(args.json, "w") as file:
-            json.dump({"command": "python3 bench/sdpa.py " + " ".join(sys.argv[1:]),
-                       "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-                       "commit": commit, "machine": leanattn.info()["machine"],
+            json.dump({**report_header(), "machine": leanattn.info()["machine"],
                        "platform": platform.platform(), "torch": torch.__version__,
                        "num_threads": args.threads, "results": rows}, file, indent=1)
 
