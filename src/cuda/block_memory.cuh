@@ -35,6 +35,7 @@ class BlockMemory {
   static constexpr int kStageBytes = kKBytes + kStageWarps * VMemory::kBytes;
   static constexpr int kInboxesBytes = kClusters ? 2 * kInboxFloats * 4 : 0;
   static constexpr int kNoteBytes = static_cast<int>(sizeof(SegmentNote));
+  // The line and the claims, which end at a multiple of 16.
   static constexpr int kLineBytes = static_cast<int>(sizeof(Line)) + kClaims * 8;
   static constexpr int kMostBarriers = 36;
   static constexpr int kQueriesBytes = TileMemory<8 * kRowTiles, kHeadDim>::kBytes;
