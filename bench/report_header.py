@@ -18,8 +18,8 @@ def output_of(command):
 
 
 def report_header():
-    """The command, the time and the commit: of the repository around this file, or where there
-    is none what LEANATTN_COMMIT says."""
+    """The command, the time and the commit: what LEANATTN_COMMIT says, or that of the repository
+    around this file."""
     commit = os.environ.get("LEANATTN_COMMIT")
     return {
         "command": " ".join(["python3 bench/" + pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]),

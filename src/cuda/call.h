@@ -98,6 +98,8 @@ struct Call {
   RuleTensor<3> tree;
 };
 
+inline constexpr int kLanes = 32;  // of a warp
+
 /// Row blocks of a lane of a LineWindow, at most.
 inline constexpr int kMostOfLane = 4;
 
@@ -112,7 +114,7 @@ LEANATTN_HOST_DEVICE void for_each_common_condition(const Call& call, bool strea
     take(call.heads_of_line == 1);
     take(call.window_stride >= 1);
     take(call.window_stride <= kMostOfLane);
-    take(call.num_row_blocks <= kMostOfLane * 32);
+    take(call.num_row_blocks <= kMostOfLane * kLanes);
   } else {
     take(call.cluster.value() == 1);
     take(call.claims == nullptr);

@@ -10,7 +10,6 @@
 namespace leanattn::cuda {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
-inline constexpr int kLanes = 32;
 
 [[nodiscard]] __device__ inline int lane_id() {
   return static_cast<int>(threadIdx.x % unsigned{kLanes});

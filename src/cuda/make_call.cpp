@@ -53,7 +53,6 @@ bool within_pieces(const TensorView<4>& cache) {
 /// Of how many row blocks each lane of a warp knows the length, if all together are to be those of
 /// the call; 0: that would be too many.
 std::int32_t window_stride(const Call& call) {
-  constexpr std::int32_t kLanes = 32;
   const std::int32_t most = call.one_block_sees_all ? kMostOfLane : 1;
   const std::int32_t stride = (call.num_row_blocks - 1) / kLanes + 1;
   return stride <= most ? stride : 0;
